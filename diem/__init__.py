@@ -1,3 +1,3 @@
-"""The kernel: what every DIEM process shares. Nothing here does I/O at import time."""
+"""The kernel, shared by all DIEM processes. Nothing here does I/O at import time."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Roots of the errors that DIEM raises on purpose: ``DiemError``, and ``ConfigurationError`` for operators."""
+"""Roots of DIEM's own errors: ``DiemError``, and ``ConfigurationError`` for operators."""
 
 import difflib
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class DiemError(Exception):
     """Format string of the text; its fields are the attributes. Empty: the text is the argument."""
 
     def __post_init__(self) -> None:
-        """Set ``args``, with which pickle and copy call the constructor; called by dataclasses."""
+        """Set ``args``, the constructor's arguments for pickle and copy; called by dataclasses."""
         self.args = tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -35,11 +35,11 @@ class ConfigurationError(DiemError):
 class FileError(DiemError):
     """A file cannot be read or written.
 
-    Templates may use ``reason`` and ``prefix``, which is ``FILE: `` or empty where the system does not name the file.
+    Templates may use ``reason`` and ``prefix``: ``FILE: ``, or empty if the system does not name the file.
     """
 
     def __init__(self, error: OSError) -> None:
-        """Take both from the error of the system."""
+        """Take both from the ``OSError``."""
         super().__init__(error)
         self.reason = error.strerror or str(error)
         self.prefix = f"{error.filename}: " if error.filename else ""

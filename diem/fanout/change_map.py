@@ -1,4 +1,4 @@
-"""The latest change of every endpoint in the store's order, from which store and Broadcast node serve their feeds."""
+"""The latest change of every endpoint in the store's order, the source of the feeds of store and Broadcast node."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ from diem.protocol.update import Change, without_data
 class ChangeMap:
     """A map endpoint -> latest change that can be read in order of sequence from any position.
 
-    It holds each endpoint once, so a reader that was away for any time reads at most one change per endpoint: slow
-    readers skip superseded changes, a new reader starts at 0, and there is no log to bound. Memory is proportional to
-    the number of endpoints: the order holds at most as many superseded changes as current ones, plus 1,024. ``budget``
-    bounds the data in the changes.
+    It holds each endpoint once, so a reader reads at most one change per endpoint after any absence: slow readers skip
+    superseded changes, a new reader starts at 0, and there is no log to bound. Memory is proportional to the number of
+    endpoints: the order holds at most as many superseded changes as current ones, plus 1,024. ``budget`` bounds the
+    data in the changes.
     """
 
     def __init__(self, budget: DataBudget | None = None) -> None:
@@ -36,7 +36,7 @@ class ChangeMap:
         """Apply the next change.
 
         Raises:
-            ValueError: its sequence is not greater than the last: a reader would never see it.
+            ValueError: its sequence is not greater than the last, so readers would never see it.
         """
         if change.sequence <= self.sequence:
             raise ValueError(f"sequence {change.sequence} after {self.sequence}")
@@ -50,14 +50,14 @@ class ChangeMap:
         self._compact()
 
     def remove(self, endpoints: Iterable[bytes]) -> None:
-        """Remove endpoints: readers that have not read their last changes yet must begin again."""
+        """Remove endpoints: readers that have not read their last changes must start over."""
         for endpoint in endpoints:
             self.removed += self._latest.pop(endpoint, None) is not None
             self.budget.release(endpoint)
         self._compact()
 
     def advance(self, sequence: int) -> None:
-        """Continue after ``sequence``, up to which the source has no other changes than these."""
+        """Continue after ``sequence``: the source has no further changes up to it."""
         self.sequence = max(self.sequence, sequence)
 
     def _compact(self) -> None:
@@ -69,7 +69,7 @@ class ChangeMap:
         """Return up to ``limit`` current changes after ``sequence``, in order."""
         order, latest = self._order, self._latest
         found: list[Change] = []
-        # A shorter tuple is less than a longer one that begins with it.
+        # A tuple is less than any longer tuple that it is a prefix of.
         for index in range(bisect_left(order, (sequence + 1,)), len(order)):
             place, endpoint = order[index]
             change = latest.get(endpoint)

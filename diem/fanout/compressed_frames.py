@@ -1,4 +1,4 @@
-"""Compressed frames of the latest updates, each made once for all who are sent it."""
+"""Compressed frames of the latest updates, each compressed once for all receivers."""
 
 from collections.abc import Callable
 from typing import Final
@@ -11,13 +11,13 @@ MAX_COMPRESSED_BYTES: Final = 16 * 1024 * 1024
 
 
 class CompressedFrames:
-    """The compressed frame of the latest update of each endpoint, for those who subscribe after it was sent.
+    """The compressed frame of each endpoint's latest update, for clients that subscribe after it was sent.
 
-    Bounded in bytes, updates included: endpoints that were not updated for longest are forgotten, and compressed again
-    when they are needed. Updates that are no longer than one without data may be (:data:`MAX_BYTES`) are not kept.
+    Bounded in bytes, updates included: the least recently updated endpoints are evicted, and compressed again on
+    demand. Updates not longer than the maximum without data (:data:`MAX_BYTES`) are not kept.
 
     Args:
-        compress: returns the frame of an endpoint's update.
+        compress: returns the compressed frame of an endpoint's update.
     """
 
     def __init__(self, compress: Callable[[bytes, bytes], bytes], max_bytes: int = MAX_COMPRESSED_BYTES) -> None:
@@ -30,7 +30,7 @@ class CompressedFrames:
 
     @property
     def bytes_in_use(self) -> int:
-        """Bytes of the frames, and of the updates that they were made of."""
+        """Bytes of the frames and their source updates."""
         return self._budget.bytes
 
     def get(self, endpoint: bytes, update: bytes) -> bytes:
@@ -38,7 +38,7 @@ class CompressedFrames:
         if len(update) <= MAX_BYTES:
             return self._compress(endpoint, update)
         known = self._frames.get(endpoint)
-        # Retained updates are the objects that were published: equal ones need not be compared.
+        # Retained updates are the published objects themselves, so identity suffices.
         if known is not None and known[0] is update:
             return known[1]
         frame = self._compress(endpoint, update)

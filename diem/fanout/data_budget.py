@@ -1,4 +1,4 @@
-"""Bound of the data that is retained with updates: endpoints that were not updated for longest lose theirs first."""
+"""Bound of the data retained with updates: the least recently updated endpoints lose theirs first."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol, Self, TypeVar
@@ -10,10 +10,10 @@ MAX_RETAINED_BYTES: Final = 64 * 1024 * 1024
 
 
 class DataBudget:
-    """Counts the updates with data that a process retains, and says which of them have to lose it (:meth:`evict`).
+    """Counts a process's retained updates with data, and selects those to lose it (:meth:`evict`).
 
-    Only updates longer than :data:`MAX_BYTES` count: shorter ones take no more memory than one without data may.
-    An update that has lost its data is a plain notification, and its subscribers fetch: nothing is missed.
+    Only updates longer than :data:`MAX_BYTES` count: an update without data may take as much memory. An update stripped
+    of its data is a plain notification whose subscribers fetch, so nothing is missed.
     """
 
     def __init__(self, max_bytes: int = MAX_RETAINED_BYTES) -> None:
@@ -29,14 +29,14 @@ class DataBudget:
         return len(self._sizes)
 
     def retain(self, endpoint: bytes, size: int) -> None:
-        """Count the update of ``size`` bytes that is retained now."""
+        """Count a newly retained update of ``size`` bytes."""
         self.bytes -= self._sizes.pop(endpoint, 0)
         if size > MAX_BYTES:
             self._sizes[endpoint] = size
             self.bytes += size
 
     def evict(self) -> list[bytes]:
-        """Return the endpoints whose updates have to lose their data, after all that are retained were counted."""
+        """Return the endpoints whose updates must lose their data, once all retained updates are counted."""
         evicted: list[bytes] = []
         while self.bytes > self.max_bytes:
             oldest = next(iter(self._sizes))
@@ -81,7 +81,7 @@ def drop_data(retained: dict[bytes, U], endpoints: Iterable[bytes], without_data
 def bound_data(
     budget: DataBudget, retained: dict[bytes, U], fresh: Mapping[bytes, bytes], without_data: WithoutData
 ) -> None:
-    """Drop the data of retained updates as far as the budget demands, after ``fresh`` ones were applied."""
+    """Drop data of retained updates to stay within the budget, after ``fresh`` ones were applied."""
     for endpoint, value in fresh.items():
         budget.retain(endpoint, len(value))
     drop_data(retained, budget.evict(), without_data)

@@ -1,4 +1,4 @@
-"""Fan-out: the registry of subscriptions, and the delivery of frames to the sessions that subscribed."""
+"""Fan-out: the registry of subscriptions, and the delivery of frames to subscribed sessions."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ class UpdateCounter:
         return len(self._received)
 
     def receive(self, endpoints: Iterable[bytes]) -> None:
-        """Count one update of each; on the hot path, so a lookup and an addition each."""
+        """Count one update of each. Hot path: one lookup and one addition per endpoint."""
         received = self._received
         known = received.get
         for endpoint in endpoints:
@@ -39,7 +39,7 @@ class UpdateCounter:
         self._delivered[endpoint] = self._delivered.get(endpoint, 0) + sessions
 
     def swap(self) -> "UpdateCounter":
-        """Return the counts so far as another counter, and start again at zero."""
+        """Return the counts so far as another counter, and reset this one."""
         done = UpdateCounter()
         done._received, self._received = self._received, {}
         done._delivered, self._delivered = self._delivered, {}
@@ -52,20 +52,20 @@ class UpdateCounter:
 
 
 class _Subscribers(set[S]):
-    """The subscribers of one endpoint that want no data, the others, and the copy of its name that they share."""
+    """One endpoint's subscribers without data, those with data, and their shared copy of its name."""
 
     __slots__ = ("compressed", "endpoint", "meters", "with_data")
     endpoint: bytes
     with_data: "set[S] | None"
     """None instead of an empty set."""
     compressed: "set[S] | None"
-    """As ``with_data``."""
+    """Like ``with_data``."""
     meters: dict[ReadMeter, int] | None
-    """Subscribers with data, compressed or not, by each meter that counts it. None instead of an empty map."""
+    """Subscribers with data, compressed or not, by meter. None instead of an empty map."""
 
 
 class Variant(IntEnum):
-    """What a subscriber is sent of an update."""
+    """Variant of an update for a subscriber."""
 
     WITHOUT_DATA = 0
     WITH_DATA = 1
@@ -74,7 +74,7 @@ class Variant(IntEnum):
 
 
 def variant_for(session: Session, *, with_data: bool) -> Variant:
-    """Return what a session is sent that subscribes with data, or without; with none when its quota is used up."""
+    """Return the variant for a session that subscribes with or without data; without if its quota is used up."""
     if not with_data or session.meter.used_up:
         return Variant.WITHOUT_DATA
     return Variant.COMPRESSED if session.compressed else Variant.WITH_DATA
@@ -83,8 +83,8 @@ def variant_for(session: Session, *, with_data: bool) -> Variant:
 class Registry(Generic[S]):
     """Subscriptions as a compact map endpoint -> set of subscribers, which may change at any time.
 
-    Fan-out iterates over the sets without a copy: within :meth:`iterating`, changes are deferred to its end, so that a
-    disconnect during the loop is harmless. One loop causes at most one deferred change per subscriber and endpoint.
+    Fan-out iterates over the sets without copying: :meth:`iterating` defers changes to its end, so a disconnect during
+    the loop is harmless. One loop causes at most one deferred change per subscriber and endpoint.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Registry(Generic[S]):
         return endpoint in self._subscribers
 
     def subscribers(self, endpoint: bytes) -> Collection[S]:
-        """Return the subscribers of an endpoint; it may be the set itself, to be iterated within :meth:`iterating`."""
+        """Return the subscribers of an endpoint, possibly the live set: iterate over it within :meth:`iterating`."""
         found = self._subscribers.get(endpoint)
         if found is None:
             return ()
@@ -161,7 +161,7 @@ class Registry(Generic[S]):
             del self._subscribers[endpoint]
 
     def _remove(self, found: _Subscribers[S], subscriber: S) -> bool:
-        """Remove a subscriber from the set that has it; return whether one had."""
+        """Remove a subscriber from its set; return whether it was in one."""
         if subscriber in found:
             found.discard(subscriber)
             return True
@@ -188,12 +188,12 @@ class Registry(Generic[S]):
             self.metered += change
 
     def meters(self, endpoint: bytes) -> Mapping[ReadMeter, int] | None:
-        """Return the number of subscribers with data by each meter that counts it; None if nothing is counted."""
+        """Return the number of subscribers with data by meter; None if nothing is metered."""
         found = self._subscribers.get(endpoint)
         return None if found is None else found.meters
 
     def set_meter(self, subscriber: S, endpoints: Iterable[bytes], meter: ReadMeter) -> None:
-        """Count the data of a subscriber by another meter from now on; ``endpoints`` are those that it has."""
+        """Count the data of a subscriber with another meter from now on; ``endpoints`` are its subscriptions."""
         before, subscriber.meter = subscriber.meter, meter
         for endpoint in endpoints:
             found = self._subscribers.get(endpoint)
@@ -203,7 +203,7 @@ class Registry(Generic[S]):
 
     @contextmanager
     def iterating(self) -> Iterator[None]:
-        """Freeze the sets while the block runs; changes made in it are applied in order at its end."""
+        """Freeze the sets during the block; its changes are applied in order at the end."""
         self._iterating = True
         try:
             yield
@@ -222,7 +222,7 @@ Delivery = tuple[bytes, Collection[Session]]
 
 
 class UpdateFrames:
-    """Makes the frames of updates; :meth:`get` returns the one of a :class:`Variant`.
+    """Builds the frames of updates; :meth:`get` returns the one for a :class:`Variant`.
 
     Args:
         framed: updates are frames already, as a proxy receives them.
@@ -287,18 +287,18 @@ class Fanout:
         """Accounts whose lease was used up, and whose clients are still in the registry as those who are sent data."""
 
     def join(self, session: Session) -> None:
-        """Add the session of a client that has connected."""
+        """Add the session of a newly connected client."""
         self.sessions.add(session)
 
     def restrict(self, session: Session, *, restricted: bool) -> None:
-        """Set whether a session is sent only what it is subscribed to, because it may not see everything."""
+        """Restrict a session to its subscriptions because it may not read everything, or lift that."""
         if not restricted:
             self._restricted.discard(session)
         elif self._everyone:
             self._restricted.add(session)
 
     def set_meter(self, session: Session, meter: ReadMeter) -> None:
-        """Count the data of a session by another meter from now on."""
+        """Count the data of a session with another meter from now on."""
         if meter is not session.meter:
             session.count_held(-1)
             self._leave_meter(session)
@@ -319,13 +319,13 @@ class Fanout:
                 self._metered.pop(part, None)
 
     def apply_quotas(self, meters: Iterable[ReadMeter]) -> None:
-        """Send the clients of some accounts the data that they requested, or none where a lease is used up."""
+        """Send the clients of some accounts the data they requested, or none where a lease is used up."""
         for meter in meters:
             for session in self._metered.get(meter, ()):
                 self.apply_quota(session)
 
     def apply_quota(self, session: Session) -> None:
-        """Send a session the data that it requested from now on, or none if the lease of its meter is used up."""
+        """Send a session the data it requested from now on, or none if its meter's lease is used up."""
         for endpoint, with_data in session.endpoints.items():
             if with_data:
                 self.registry.add(endpoint, session, variant_for(session, with_data=True))
@@ -333,7 +333,7 @@ class Fanout:
     def replayed(self, session: Session, endpoint: bytes, update: bytes, variant: Variant) -> bytes:
         """Return the frame of a retained update for a new subscriber, and count its data.
 
-        It has none if the client has had as much as it may.
+        It has none once the client's allowance is used up.
         """
         if variant != Variant.WITHOUT_DATA and self.frames.has_data(endpoint, update):
             if not session.meter.spend(1):
@@ -362,7 +362,7 @@ class Fanout:
         return refused
 
     def unsubscribe(self, session: Session, names: Iterable[str]) -> None:
-        """Remove a session from endpoints; nothing follows for them, not even held frames."""
+        """Remove a session from endpoints, including its held frames for them."""
         leaving = dict.fromkeys(name.encode(errors="replace") for name in names)
         if session.trace is not None and (subscribed := [each for each in leaving if each in session.endpoints]):
             session.trace.unsubscribed(subscribed)
@@ -372,7 +372,7 @@ class Fanout:
             session.forget(endpoint)
 
     def broadcast(self, frame: bytes) -> None:
-        """Send a frame to every session that is not blocked; blocked ones are sent the state when they unblock."""
+        """Send a frame to every unblocked session; blocked ones are sent the state on unblocking."""
         for session in self.sessions:
             if not session.blocked:
                 self.stats.offered += 1
@@ -409,9 +409,10 @@ class Fanout:
         self._end_data()
 
     def _charge(self, endpoint: bytes, update: bytes) -> tuple[Collection[Session], ...]:
-        """Count the data of an update before it is sent: one addition for each account, not for each receiver.
+        """Count the data of an update before sending it: one addition per account, not per receiver.
 
-        Return the receivers of each :class:`Variant`, in its order: without data also those whose lease is used up.
+        Return the receivers of each :class:`Variant`, in its order; those with a used-up lease are among those without
+        data.
         """
         variants, meters = self.registry.by_variant(endpoint), self.registry.meters(endpoint)
         if meters is None or not self.frames.has_data(endpoint, update):
@@ -421,7 +422,7 @@ class Fanout:
             for meter, receivers in meters.items():
                 meter.reads += receivers
             return variants
-        # They are moved in the registry after the delivery, which iterates over its sets.
+        # Moved in the registry after the delivery, which iterates over its sets.
         self._used_up.update(short)
         others, *with_data = variants
         refused = [session for variant in with_data for session in variant if session.meter.used_up]
@@ -432,12 +433,12 @@ class Fanout:
         return ([*others, *refused], *admitted)
 
     def _end_data(self) -> None:
-        """Send no more data to the clients of accounts whose lease is used up."""
+        """Stop sending data to the clients of accounts with a used-up lease."""
         used_up, self._used_up = self._used_up, set()
         self.apply_quotas(used_up)
 
     def resync(self, endpoints: Iterable[bytes]) -> None:
-        """Send ``resync``: subscribers fetch these endpoints, whatever version they hold."""
+        """Send ``resync``, so that subscribers fetch these endpoints whatever version they hold."""
         subscribed = self.registry.subscribed(endpoints)
         frames = dict(zip(subscribed, resyncs(each.decode() for each in subscribed), strict=True))
         if self._everyone:
@@ -466,7 +467,7 @@ class Fanout:
                 for frame, receivers in deliveries:
                     self.stats.offered += len(receivers)
                     for session in receivers:
-                        # Two steps: in one, the interpreter looks the slot up as a method, without its fast path.
+                        # Two steps: in one, the interpreter would look the slot up as a method, which is slower.
                         send = session.send
                         send(frame)
                         session.recently_sent = True
@@ -486,7 +487,7 @@ class Fanout:
                 session.recently_sent = True
 
     def _deliver_to_all(self, frames: Mapping[bytes, bytes], updates: Mapping[bytes, bytes]) -> None:
-        """Send endpoint -> frame to every session, and the data of ``updates`` where it is subscribed to it so."""
+        """Send endpoint -> frame to every session, with the data of ``updates`` where subscribed with data."""
         if not frames:
             return
         everything, restricted = list(frames.values()), self._restricted

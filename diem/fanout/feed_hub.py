@@ -20,7 +20,7 @@ class Subscribed(NamedTuple):
     """The answer to a subscribe request."""
 
     endpoints: dict[str, int | None]
-    """Accepted endpoints with their retained versions, None if there is none yet."""
+    """Accepted endpoints with their retained versions, None before the first."""
     rejected: dict[str, Refusal]
     """Rejected endpoints and the reasons."""
     replay: list[bytes]
@@ -31,10 +31,10 @@ class FeedHub:
     """Retained state of a feed, and the fan-out of its changes.
 
     Args:
-        limit: of the subscriptions of one session.
+        limit: maximum number of subscriptions per session.
         everyone: see :class:`Fanout`.
         ownership: the endpoints that this server of a group serves; None: all.
-        budget: bounds the data that is retained; None: updates carry none.
+        budget: bounds the retained data; None: updates carry none.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class FeedHub:
         self._reconciler = None if ownership is None else Reconciler(ownership, fanout.registry, fanout.stats)
 
     def subscribe(self, session: Session, known: Mapping[str, int], *, with_data: bool = False) -> Subscribed:
-        """Subscribe a session to endpoints, given the versions that its client holds (0 = none)."""
+        """Subscribe a session to endpoints, given its client's versions (0 = none)."""
         answer = Subscribed({}, {}, [])
         registry = self.fanout.registry
         variant = variant_for(session, with_data=with_data)
@@ -62,7 +62,7 @@ class FeedHub:
                 answer.rejected[name] = messages.BAD_NAME
                 continue
             endpoint = name.encode()
-            # Before the ownership, which needs the hash of the name: slow in Python.
+            # Before the ownership, which needs the name's hash, slow in Python.
             if len(session.endpoints) >= self._limit and endpoint not in session.endpoints and not session.exempt:
                 answer.rejected[name] = messages.over_limit(self._limit)
                 continue
@@ -87,7 +87,7 @@ class FeedHub:
 
     def batch(self, batch: Batch) -> None:
         """Apply a batch of updates, and deliver the fresh ones."""
-        # A catch-up is not counted: it has the current versions, not the number of changes.
+        # A catch-up is not counted: it delivers the current versions, not every change.
         fanout = self.fanout
         fanout.publish(self.state.apply(batch), fanout.update_counter)
 
@@ -99,7 +99,7 @@ class FeedHub:
         self.fanout.resync(changes.dropped)
 
     def resync(self, endpoints: Sequence[bytes]) -> None:
-        """Have subscribers fetch endpoints: the feed had a change of each that it could not deliver."""
+        """Make subscribers fetch endpoints: the feed failed to deliver a change of each."""
         self.state.mark_suspect(endpoints)
         self.fanout.resync(endpoints)
 
@@ -110,8 +110,8 @@ class FeedHub:
     def caught_up(self, name: str) -> None:
         """End the catch-up of a stream: send its changes to the subscribers.
 
-        A client that subscribed during the catch-up gets them too, or was sent them as retained state, which changes as
-        records are read: only the fan-out waits.
+        A client that subscribed during the catch-up gets them too, or was already sent them as retained state, which is
+        updated while reading: only the fan-out waits.
         """
         changes = self.state.finish_catch_up(name)
         self.fanout.publish(changes.updated)

@@ -17,7 +17,7 @@ SILENT_AFTER_S: Final = 10.0
 
 
 class Liveness:
-    """Live while heartbeats arrive on a feed that has caught up.
+    """True while heartbeats arrive on a feed that has caught up.
 
     Heartbeats during a catch-up do not count, because retained versions may still be older than the source's.
     """
@@ -28,7 +28,7 @@ class Liveness:
         self.live = False
 
     def heartbeat(self, now: float) -> None:
-        """Record a heartbeat, before which everything sent was received; ``now`` is monotonic seconds."""
+        """Record a heartbeat: everything sent before it was received. ``now`` is monotonic seconds."""
         self._last = now
 
     def check(self, now: float) -> bool:
@@ -45,7 +45,7 @@ class Liveness:
 
 
 StreamOf = Callable[[bytes], str | None]
-"""Returns the stream of the feed that has the updates of an endpoint now; None if none has."""
+"""Returns the stream of the feed that carries an endpoint's updates; None if none does."""
 
 
 class UnknownStream(DiemError):
@@ -57,7 +57,7 @@ class Retained(NamedTuple):
 
     version: int
     value: bytes
-    """With data, if the update carried any and there is room for it."""
+    """With data, if the update carried any and the budget allows."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class CatchUp(NamedTuple):
     updated: dict[bytes, bytes]
     """Endpoint -> retained value, to be sent to every subscriber."""
     dropped: list[bytes]
-    """Endpoints that no longer exist at the source, or on this server: every subscriber is sent ``resync``."""
+    """Endpoints gone from the source, or from this server: every subscriber is sent ``resync``."""
 
 
 @dataclass(slots=True)
@@ -94,8 +94,8 @@ class FeedCounts:
 class FeedState:
     """Retained updates and positions. Applies only greater versions, so links may repeat updates.
 
-    Memory is bounded by the number of endpoints of the source, and for the data in their updates by ``budget``; None:
-    the feed is asked for updates without data.
+    Memory is bounded by the source's number of endpoints, and by ``budget`` for the data in updates; None: updates
+    without data are requested.
     """
 
     def __init__(self, budget: DataBudget | None = None) -> None:
@@ -110,7 +110,7 @@ class FeedState:
 
     @property
     def caught_up(self) -> bool:
-        """The source is known, and every stream has caught up."""
+        """True if the source is known and every stream has caught up."""
         return self.source is not None and not any(log.catching_up for log in self._logs.values())
 
     @property
@@ -128,15 +128,15 @@ class FeedState:
         """Set the source and the full set of streams (``names``).
 
         Endpoints of a lost stream are kept if ``stream_of`` returns another stream for them, which may send older
-        versions before it has reached the retained one.
+        versions before it reaches the retained one.
 
         Returns:
-            Endpoints dropped with lost streams; and updates that lost streams had delivered during a catch-up, of
-            endpoints that other streams hold, where the records of the same versions will be stale.
+            Endpoints dropped with lost streams; and updates that lost streams delivered during a catch-up for endpoints
+            held by other streams, where records of the same versions will be stale.
         """
         if source != self.source:
             self.source = source
-            # All of its records follow, with those that are no updates.
+            # All of its records follow, including those that are no updates.
             self.suspect.clear()
             for log in self._logs.values():
                 log.unconfirmed |= log.seen
@@ -164,13 +164,13 @@ class FeedState:
         Raises:
             UnknownStream: the batch's stream was not announced.
             FeedError: the batch is truncated. The records before are sent at the end of the catch-up that must follow:
-                the position has not moved, but their versions are no longer fresh when they are repeated.
+                the position has not moved, but on repetition their versions are no longer fresh.
         """
         log = self._log(batch.name)
         retained, seen = self.retained, log.seen
         catching_up, updated = log.catching_up, log.updated
         fresh: dict[bytes, bytes] = {}
-        # What a named tuple's constructor does, without its call: this loop runs for every update of the system.
+        # A named tuple's constructor, without the call: this loop runs for every update of the system.
         make = tuple.__new__
         consumed = stale = 0
         try:
@@ -182,7 +182,7 @@ class FeedState:
                     stale += 1
                     continue
                 if catching_up:
-                    # A predecessor in there is never sent, not even at the end of the catch-up.
+                    # Its predecessor in there is never sent, not even at the end of the catch-up.
                     stale += endpoint in updated
                     updated[endpoint] = version
                 retained[endpoint] = make(Retained, (version, value))
@@ -193,7 +193,7 @@ class FeedState:
         finally:
             if self.suspect:
                 self.suspect.difference_update(fresh)
-            # Nothing to count where no update has data, which takes little time to see.
+            # A cheap check: nothing to count if no update has data.
             if self.budget is not None and fresh and (self.budget or max(map(len, fresh.values())) > MAX_BYTES):
                 bound_data(self.budget, retained, fresh, without_data)
         self.counts.consumed += consumed
@@ -202,7 +202,7 @@ class FeedState:
         return {} if catching_up else fresh
 
     def mark_suspect(self, endpoints: Collection[bytes]) -> None:
-        """Drop the data of retained updates after which there was a record that is no update: it may be outdated.
+        """Drop the data of retained updates that an invalid record followed: it may be outdated.
 
         Until a later update arrives, new subscribers are sent ``resync`` after the retained version.
         """
@@ -211,7 +211,7 @@ class FeedState:
         self._release(endpoints)
 
     def advance(self, name: str, next_: int) -> None:
-        """Advance a stream whose records are not updates, and were applied elsewhere, to ``next_``.
+        """Advance a stream of records other than updates, applied elsewhere, to ``next_``.
 
         Raises:
             UnknownStream: the stream was not announced.
@@ -232,10 +232,10 @@ class FeedState:
         return CatchUp(updated, dropped)
 
     def _current(self, updated: dict[bytes, int]) -> dict[bytes, bytes]:
-        """Return the part of ``updated`` that is still retained; the rest counts as stale.
+        """Return the still retained part of ``updated``; the rest counts as stale.
 
         Each version is announced by the stream that delivered it. If another stream has superseded a version, that
-        stream announces the newer one; announced afterwards, the older version would replace it in blocked sessions.
+        stream announces the newer one; announcing the older one afterwards would replace it in blocked sessions.
         """
         retained = self.retained
         current = {e: retained[e].value for e, v in updated.items() if e in retained and retained[e].version == v}

@@ -1,4 +1,4 @@
-"""Ownership of endpoints by one server of a group, and the ``moved`` messages that changes of it cause.
+"""Ownership of endpoints by one server of a group, and the resulting ``moved`` messages.
 
 See docs/protocol.md sections 2 to 5.
 """
@@ -14,7 +14,7 @@ from diem.protocol.frames import text_frame
 from diem.protocol.partition_map import HOT, PartitionMap, Role
 
 MAX_CACHED: Final = 100_000
-"""Limit of the cache of endpoints' partitions, whose hash is slow in Python; a full cache is cleared."""
+"""Limit of the cache of endpoints' partitions (the hash is slow in Python); a full cache is cleared."""
 
 
 class Ownership:
@@ -36,12 +36,12 @@ class Ownership:
         return None if self.map is None else self.map.head.epoch
 
     def set_names(self, names: Iterable[str]) -> None:
-        """Set the streams that the feed serves now."""
+        """Set the streams of the feed."""
         numbers = {partition_of_stream(name): name for name in names}
         self._names = {number: name for number, name in numbers.items() if number is not None}
         before, self.owned = self.owned, frozenset(self._names)
         for number in before - self.owned:
-            # The URL in there is from before this server owned it.
+            # Its URL predates this server's ownership.
             self._urls.pop(number, None)
 
     def set_map(self, map_: PartitionMap) -> None:
@@ -55,7 +55,7 @@ class Ownership:
         self._urls = {number: url for number, url in numbers.items() if number is not None}
 
     def leave(self, owners: Mapping[str, str]) -> None:
-        """Give up all partitions to these owners, and deliver what is subscribed until it is left.
+        """Give up all partitions to these owners, and keep delivering to remaining subscribers.
 
         Hot endpoints stay: every server has them, so clients move with their other endpoints, or at the end.
         """
@@ -75,12 +75,12 @@ class Ownership:
         return Role.DRAINING if self.leaving and role is Role.SERVING and HOT not in places else role
 
     def stream_of(self, endpoint: bytes) -> str | None:
-        """Return the stream of the feed that has the updates of ``endpoint``; None if none has."""
+        """Return the stream of the feed that carries the updates of ``endpoint``; None if none does."""
         written_to = () if self.map is None else self.map.written_to(endpoint)
         return next((self._names[place] for place in written_to if place in self._names), None)
 
     def owner(self, endpoint: bytes) -> str | None:
-        """Return the URL of the server that serves ``endpoint``; None if unknown, or if it is this server."""
+        """Return the URL of the server of ``endpoint``; None if unknown, or if it is this server."""
         if self.map is None:
             return None
         home = self.map.home(endpoint)
@@ -100,11 +100,11 @@ class Reconciler:
     def reconcile(self) -> set[Session]:
         """Reconcile after a map or ownership change: send ``moved`` for endpoints this server no longer serves.
 
-        Each subscriber is sent it once, and is unsubscribed, except from draining endpoints, which are still delivered.
+        Each subscriber is sent it once and unsubscribed, except from draining endpoints, which are still delivered.
 
         Returns:
-            Sessions that were sent ``moved`` for a draining endpoint, and were still subscribed when its move ended:
-            they miss all further updates of it.
+            Sessions sent ``moved`` for a draining endpoint and still subscribed when its move ended: they miss all its
+                further updates.
         """
         ownership, announced = self._ownership, self._announced
         stayed: set[Session] = set()
@@ -140,7 +140,7 @@ class Reconciler:
         for (session, owner), endpoints in leaving.items():
             start = 0
             while start < len(endpoints):
-                # One by one to a blocked session (the last frame may have blocked it): there, a later frame of the
+                # One by one to a blocked session (the last frame may have blocked it): combined, a later frame of the
                 # first endpoint would conflate them all.
                 size = 1 if session.blocked else messages.MAX_NAMES
                 part = [endpoint.decode() for endpoint in endpoints[start : start + size]]

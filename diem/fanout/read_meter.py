@@ -1,8 +1,8 @@
-"""Counts of data that clients receive with updates, by API key and user, and the leases that bound it.
+"""Counts of the data sent to clients with updates, by API key and user, and the leases that bound it.
 
 docs/access.md section 4. The fan-out adds the number of receivers to the meter of their key, and to that of their user:
-an addition for an update and a meter, and not for each delivery. The Data Service leases units of the quota of a key to
-each process, which sends no more data than that until the next answer.
+one addition per update and meter, not per delivery. The Data Service leases units of a key's quota to each process,
+which sends no more data than that until the next answer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,15 +11,15 @@ from typing import Any, Final, NamedTuple, Protocol
 UNLIMITED: Final = 1 << 60
 """Lease of an account whose plan has no limit, and of all keys while no report is answered."""
 WANTED_RATE: Final = 4
-"""A key wants a lease of so many times the data that its clients were sent since the last report: demand may grow."""
+"""Wanted lease of a key, as a multiple of the data sent to its clients since the last report: demand may grow."""
 
 
 def _ignore() -> None:
-    """Nobody renews leases early."""
+    """No-op: nobody renews leases early."""
 
 
 class ReadMeter:
-    """The data that the clients of one account, an API key or one of its users, received since the last report."""
+    """Data sent since the last report to the clients of one account: an API key or one of its users."""
 
     __slots__ = (
         "_low",
@@ -71,7 +71,7 @@ class ReadMeter:
         self._waiting: list[Callable[[], None]] = []
 
     def admits(self, units: int) -> bool:
-        """Return whether the lease suffices for so many more; if not, it is used up. Counts nothing."""
+        """Return whether the lease suffices for this many more; if not, it is used up. Counts nothing."""
         reads = self.reads + units
         if reads <= self._low:
             return True
@@ -86,7 +86,7 @@ class ReadMeter:
         return False
 
     def spend(self, units: int) -> bool:
-        """Count data here and at the key, or nowhere: return False if a lease does not suffice."""
+        """Count data both here and at the key, or return False if a lease does not suffice."""
         if not all(part.admits(units) for part in self.parts):
             return False
         for part in self.parts:
@@ -94,18 +94,18 @@ class ReadMeter:
         return True
 
     def add(self, reads: int, *, held: int) -> None:
-        """Correct the counts, here and at the key, by data that sessions hold, release or drop."""
+        """Correct the counts, here and at the key, by data that sessions held, released or dropped."""
         for part in self.parts:
             part.reads += reads
             part.held += held
 
     @property
     def used_up(self) -> bool:
-        """Whether the lease of this account, or of its key, is used up."""
+        """True if the lease of this account, or of its key, is used up."""
         return any(part.exhausted for part in self.parts)
 
     def drain(self) -> int:
-        """Return the data sent since the last call."""
+        """Return and reset the data sent since the last call."""
         sent = self.reads - self.held
         self.reads = self.held
         self.lease = max(0, self.lease - sent) if self.lease < UNLIMITED else UNLIMITED
@@ -113,7 +113,7 @@ class ReadMeter:
         return sent
 
     def renew(self, lease: int) -> bool:
-        """Replace the lease; return whether the clients are sent data from now on, or are not any more."""
+        """Replace the lease; return whether this starts or stops the clients' data."""
         before, self.exhausted = self.exhausted, self.reads >= lease
         self.lease = lease
         self._low = max(self.reads, _low_mark(lease))
@@ -121,13 +121,13 @@ class ReadMeter:
         return self.exhausted != before
 
     def return_lease(self) -> bool:
-        """Give up the lease of a key that no client needs; return whether the Data Service has counted it."""
+        """Give up the unneeded lease of a key; return whether the Data Service has counted it."""
         counted = 0 < self.lease < UNLIMITED
         self.lease = self._low = 0
         return counted
 
     def wait_for_lease(self, resume: Callable[[], None]) -> bool:
-        """Have ``resume`` called once a lease of this key was granted or refused; return False if one was."""
+        """Call ``resume`` once a lease of this key is granted or refused; return False if one already was."""
         if self.lease or self.exhausted:
             return False
         self._waiting.append(resume)
@@ -135,14 +135,14 @@ class ReadMeter:
         return True
 
     def resume_waiting(self) -> None:
-        """Call all that have waited for a lease."""
+        """Call everything waiting for a lease."""
         waiting, self._waiting = self._waiting, []
         for resume in waiting:
             resume()
 
     @property
     def wanted(self) -> bool:
-        """Whether clients of a key can use a lease."""
+        """True if clients of a key can use a lease."""
         return bool(self.subscriptions or self.exhausted or self._waiting)
 
 
@@ -155,7 +155,7 @@ def _lease(units: int | None) -> int:
 
 
 class _Unmetered(ReadMeter):
-    """Meter of clients without an API key and of links between processes: it counts nothing."""
+    """No-op meter, for clients without an API key and links between processes."""
 
     __slots__ = ()
 
@@ -175,14 +175,14 @@ class Metered(Protocol):
 
 
 class LeaseReport(NamedTuple):
-    """What one report says and asks of some accounts."""
+    """One report on some accounts, with the requested leases."""
 
     reads: dict[str, int]
-    """Data sent since the last report by account; that of users is in the count of their key, too."""
+    """Data sent since the last report, by account; a user's is also in the count of its key."""
     wanted: dict[str, int]
-    """Key -> units of the lease that it should have; 0 returns its lease."""
+    """Key -> units of the requested lease; 0 returns its lease."""
     exhausted: list[str]
-    """Accounts of which the process asks what they have left: those that are used up, and users with less than all."""
+    """Accounts to query the remainder of: used-up ones, and users with less than all."""
 
     @property
     def accounts(self) -> set[str]:
@@ -191,10 +191,10 @@ class LeaseReport(NamedTuple):
 
 
 class ReadMeters:
-    """The meters of one process: of the API keys with open connections, or with reads to report, and of their users.
+    """The meters of one process: of API keys with open connections or unreported reads, and of their users.
 
     Args:
-        on_low: called when a lease is to be renewed before the next report is due.
+        on_low: called when a lease needs renewal before the next report is due.
     """
 
     def __init__(self, on_low: Callable[[], None] = _ignore) -> None:
@@ -218,7 +218,7 @@ class ReadMeters:
         return meter
 
     def reports(self, size: int) -> Iterator[LeaseReport]:
-        """Iterate over reports of at most ``size`` accounts, and drain these; drop meters that nothing uses."""
+        """Iterate over reports of at most ``size`` accounts, draining them; drop unused meters."""
         self._prune()
         report = LeaseReport({}, {}, [])
         for meter in list(self._meters.values()):
@@ -230,9 +230,9 @@ class ReadMeters:
             yield report
 
     def apply(self, accounts: Iterable[str], answer: Mapping[str, Any]) -> list[ReadMeter]:
-        """Apply the answer to a report of ``accounts``; return the meters whose clients are concerned by it.
+        """Apply the answer to a report of ``accounts``; return the meters of the clients concerned.
 
-        Data Services of earlier releases answer with the accounts that are used up, and grant no leases.
+        Data Services of earlier releases answer with the used-up accounts, and grant no leases.
         """
         exhausted = frozenset(answer["exhausted"])
         leases: Mapping[str, int | None] | None = answer.get("leases")
@@ -250,21 +250,21 @@ class ReadMeters:
         return changed
 
     def resume_waiting(self, accounts: Iterable[str]) -> None:
-        """Let the clients go on that have waited for the leases of these accounts."""
+        """Resume the clients waiting for the leases of these accounts."""
         for account in accounts:
             if account in self._meters:
                 self._meters[account].resume_waiting()
 
     def suspend(self) -> list[ReadMeter]:
-        """Let all keys be sent data while no report is answered, and count it; leases of users stay in force.
+        """Lift the leases of all keys while no report is answered, but keep counting; leases of users stay in force.
 
-        Return the meters whose clients are concerned.
+        Return the meters of the clients concerned.
         """
         self._suspended = True
         return [meter for meter in self._meters.values() if len(meter.parts) == 1 and meter.renew(UNLIMITED)]
 
     def _bound_users(self, key: ReadMeter, lease: int) -> list[ReadMeter]:
-        """Set the lease of users of a key of whom nothing was reported yet; return those that it is used up for."""
+        """Set the lease of a key's users without a report so far; return those it is used up for."""
         if lease == key.per_user:
             return []
         key.per_user = lease
@@ -280,7 +280,7 @@ class ReadMeters:
 
 
 def _add(report: LeaseReport, meter: ReadMeter) -> None:
-    """Drain a meter into a report, and ask for what it needs."""
+    """Drain a meter into a report, and request the lease it needs."""
     sent = meter.drain()
     if sent:
         report.reads[meter.account] = sent

@@ -1,4 +1,4 @@
-"""One client's side of the fan-out: its endpoints, and conflation while its connection is blocked."""
+"""One client's side of the fan-out: its endpoints, and conflation while blocked."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ class DeliveryStats:
     dropped: int = 0
     held: int = 0
     replies_without_data: int = 0
-    """Retained updates that were sent without their data, because the client has had as much as it may."""
+    """Retained updates sent without their data because the client's allowance was used up."""
 
     @property
     def sent(self) -> int:
-        """Frames given to a transport."""
+        """Frames passed to a transport."""
         return self.offered - self.conflated - self.dropped - self.held
 
 
@@ -29,7 +29,7 @@ class ClientTrace(Protocol):
     """Records the subscriptions of one client."""
 
     def identified(self, client: str) -> None:
-        """Take the id that the client gives itself, before its first subscription; later ones are ignored."""
+        """Set the client's self-chosen id, before its first subscription; later ones are ignored."""
         ...
 
     def subscribed(self, endpoints: Sequence[bytes], unknown: Collection[bytes] = ()) -> None:
@@ -46,14 +46,14 @@ class ClientTrace(Protocol):
 
 
 class Session:
-    """The endpoints of one client and the outbox of its connection.
+    """One client's endpoints, and the outbox of its connection.
 
     ``send(frame)`` and ``send_many(frames)`` are the fan-out path: while the connection accepts data they *are* the
     transport's own methods, so that a delivery is one call. :meth:`block` replaces them by conflation, which holds the
     update with the greatest version, the latest ``resync`` and the latest ``moved`` of each endpoint, at most three
     frames, until :meth:`unblock` sends them.
 
-    ``exempt``: the session is of a proxy, which subscribes for many clients; the limits of one client do not apply.
+    ``exempt``: the session is a proxy's, which subscribes for many clients; the limits of one client do not apply.
     ``compressed``: the client reads compressed frames.
     """
 
@@ -101,7 +101,7 @@ class Session:
 
     @property
     def blocked(self) -> bool:
-        """Frames are being held."""
+        """True while frames are held."""
         return self._held is not None
 
     @property
@@ -110,10 +110,10 @@ class Session:
         return len(self._held) if self._held is not None else 0
 
     def block(self) -> None:
-        """Hold frames from now on, and conflate them; a repeat does nothing."""
+        """Hold and conflate frames from now on; idempotent."""
         if self._held is None:
             self._held = {}
-            # The bound methods refer back to the session: a cycle that lasts until unblock or close.
+            # The bound methods refer to the session: a reference cycle until unblock or close.
             self.send = self._hold
             self.send_many = self._hold_many
 
@@ -128,7 +128,7 @@ class Session:
                 self.send_many(held.values())
 
     def forget(self, endpoint: bytes) -> None:
-        """Drop the held frames of an endpoint that the client has unsubscribed from."""
+        """Drop the held frames of an unsubscribed endpoint."""
         if not self._held:
             return
         dropped = [held for key in conflation_keys(endpoint) if (held := self._held.pop(key, None)) is not None]
@@ -137,12 +137,12 @@ class Session:
         self._correct(dropped, reads=-1, held=-1)
 
     def drop(self, frames: Collection[bytes]) -> None:
-        """Give up frames that were offered, and whose data was counted: they are not sent."""
+        """Drop offered frames whose data was counted."""
         self._stats.dropped += len(frames)
         self._correct(frames, reads=-1)
 
     def count_held(self, times: int) -> None:
-        """Count the data of the held frames at the meter, or with -1 no longer."""
+        """Count the data of the held frames at the meter; with -1, undo that."""
         if self._held:
             self._correct(self._held.values(), reads=times, held=times)
 
@@ -167,17 +167,17 @@ class Session:
             self._correct((frame,), held=1)
         else:
             self._stats.conflated += 1
-            # While an endpoint moves, two servers send it, one of them later. Updates of equal length, both compressed
-            # or neither, are equal up to the version, so comparing the frames decides most cases.
+            # While an endpoint moves, two servers send it, one lagging. Updates of equal length, both compressed or
+            # neither, are equal up to the version, so comparing the frames decides most cases.
             alike = len(frame) == len(before) and frame[0] == before[0]
             older = (frame < before or not alike) and is_older_update(frame, before)
-            # Either was counted when it was handed to this session, and one will not be sent.
+            # Both were counted on arrival at this session, and one will not be sent.
             if older:
                 self._correct((frame,), reads=-1)
                 return
             self._correct((before,), reads=-1, held=-1)
             self._correct((frame,), held=1)
-            # Removed first, so that the map stays in the order of the latest changes.
+            # Removed first, to keep the map ordered by latest change.
             del held[key]
         held[key] = frame
 
@@ -193,7 +193,7 @@ class Session:
         self.drop([*frames])
 
     def _correct(self, frames: Iterable[bytes], *, reads: int = 0, held: int = 0) -> None:
-        """Count so many times more, at the meter, the data that these frames have."""
+        """Count the data of these frames at the meter, this many times."""
         if self.meter.parts:
             datasets = sum(map(frame_has_data, frames))
             self.meter.add(reads * datasets, held=held * datasets)

@@ -13,9 +13,9 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.protocol.assignment import REBALANCING, STABLE, UNKNOWN, Clone, Owner, parse_client_id
 
 _STATES: Final = {"Stable": STABLE, "PreparingRebalance": REBALANCING, "CompletingRebalance": REBALANCING}
-"""Kafka's other states, ``Empty`` and ``Dead``, are those of a group without members, or that does not exist."""
+"""Kafka's other states, ``Empty`` and ``Dead``, mean a group without members, or none."""
 DESCRIBE_TIMEOUT_S: Final = 3.0
-"""Time limit of the two requests of one description."""
+"""Timeout of the two requests of one description."""
 
 
 class GroupDescription(NamedTuple):
@@ -23,7 +23,7 @@ class GroupDescription(NamedTuple):
 
     clone: Clone
     foreign: int
-    """Number of members whose client id is not of our form: their partitions have no owner."""
+    """Number of members with a foreign client id: their partitions have no owner."""
 
 
 async def read_assignment(admin: AIOKafkaAdminClient, group: str, topic: str) -> Clone:
@@ -38,7 +38,7 @@ async def read_group(admin: AIOKafkaAdminClient, group: str, topic: str) -> Grou
     because it may have moved. Takes at most 3 s.
 
     Raises:
-        KafkaUnavailable: no answer in time, or no coordinator for the group now.
+        KafkaUnavailable: no answer in time, or the group has no coordinator now.
     """
     try:
         async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
@@ -52,12 +52,12 @@ async def read_group(admin: AIOKafkaAdminClient, group: str, topic: str) -> Grou
 
 
 async def list_clones(admin: AIOKafkaAdminClient, names: Names) -> set[int]:
-    """Return the clones that have a group, even without members, and that this user may describe.
+    """Return the clones with a group, even an empty one, that this user may describe.
 
     Every broker lists the groups that it coordinates. Takes at most 3 s.
 
     Raises:
-        KafkaUnavailable: a broker does not answer in time, or not now.
+        KafkaUnavailable: a broker does not answer in time, or cannot now.
     """
     try:
         async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
@@ -80,7 +80,7 @@ def _description(state: str, members: Iterable[Any], topic: str) -> GroupDescrip
         ours[owner.server] = owner
         owners |= dict.fromkeys(partitions, owner.server)
     known = _STATES.get(state, UNKNOWN)
-    # During a rebalance, the coordinator still shows members with their former partitions, or without any.
+    # During a rebalance, the coordinator reports members with their former partitions, or none.
     return GroupDescription(Clone(known, ours, owners if known == STABLE else {}), foreign)
 
 

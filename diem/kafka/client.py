@@ -1,7 +1,7 @@
 """Clients of aiokafka: connect, administer, close in any state of the cluster, and diagnose refused connections.
 
-The library waits without bound for a cluster that does not answer, and writes the reasons of refused connections to its
-log. Here, every wait is bounded, and one error has the reason. That takes internals of aiokafka (0.14).
+The library waits forever for an unresponsive cluster, and only logs the reasons of refused connections. Here, every
+wait is bounded, and one error gives the reason. This uses internals of aiokafka (0.14).
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from diem.kafka.errors import NO_BROKER, KafkaUnavailable
 
 DIAGNOSE_TIMEOUT_S: Final = 3.0
 _OTHER_NAME: Final = frozenset({62, 64})
-"""OpenSSL's codes for a certificate of another host name or address (X509_V_ERR_HOSTNAME_MISMATCH and so on)."""
+"""OpenSSL's codes for a certificate with a different host name or address (X509_V_ERR_HOSTNAME_MISMATCH and so on)."""
 
 
 async def diagnose(client: AIOKafkaClient, addresses: Iterable[tuple[str, int]]) -> str:
-    """Connect once to each address; return the faults in one line, empty if all accept connections now."""
-    # Sorted: aiokafka shuffles its addresses, and the same faults should give the same line.
+    """Connect once to each address; return the faults in one line, empty if all accept connections."""
+    # Sorted, as aiokafka shuffles its addresses: equal faults should give equal lines.
     found = await asyncio.gather(*(_attempt(client, host, port) for host, port in sorted(addresses)))
     return "; ".join(dict.fromkeys(filter(None, found)))
 
@@ -49,7 +49,7 @@ async def _attempt(client: AIOKafkaClient, host: str, port: int) -> str | None:
                 sasl_plain_password=client._sasl_plain_password,  # noqa: SLF001
             )
             try:
-                # A broker that requires a login accepts the connection, and closes it at the first request.
+                # A broker that requires a login accepts the connection and closes it at the first request.
                 await connection.send(MetadataRequest([]))
             finally:
                 connection.close()
@@ -59,7 +59,7 @@ async def _attempt(client: AIOKafkaClient, host: str, port: int) -> str | None:
 
 
 def describe_error(error: Exception, address: str, user: str | None, mechanism: str) -> str:
-    """Return the text of a connection error, with the setting to change where there is one."""
+    """Return the text of a connection error, with the setting to change if there is one."""
     match error:
         case ssl.SSLCertVerificationError():
             hint = "" if error.verify_code in _OTHER_NAME else " (put the certificate of its CA in DIEM_KAFKA_CA_FILE)"
@@ -81,7 +81,7 @@ CLOSE_TIMEOUT_S: Final = 1.0
 async def close_all(*endings: Callable[[], Awaitable[Any]]) -> None:
     """Call ``endings`` one after the other, each for at most a second; their errors are ignored."""
     for ending in endings:
-        # In a task of its own: it may end with the CancelledError of a task that it has itself cancelled.
+        # In its own task: it may raise the CancelledError of a task it cancelled itself.
         task = asyncio.ensure_future(ending())
         await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
         if not task.done():
@@ -91,14 +91,14 @@ async def close_all(*endings: Callable[[], Awaitable[Any]]) -> None:
 
 
 async def abort_producer(producer: AIOKafkaProducer) -> None:
-    """Close a producer without waiting for requests in flight, which its successor sends again.
+    """Close a producer without waiting for requests in flight, which its successor resends.
 
-    Its own ``stop()`` waits for all of them, 40 s with a broker that hangs, and repeats them meanwhile, beside the
+    Its own ``stop()`` waits for all of them, 40 s for a hung broker, and resends them meanwhile, in parallel with the
     successor.
     """
     producer._closed = True  # noqa: SLF001  # there is no public way to close it without waiting
     await close_all(producer._sender.close, producer.client.close)  # noqa: SLF001
-    # The error of a fenced producer is in a future that nobody awaits; unretrieved, it would be logged later.
+    # The error of a fenced producer is in a future nobody awaits, and would be logged later if not retrieved.
     transactions = producer._txn_manager  # noqa: SLF001
     waiter = transactions and transactions.wait_for_transaction_end()
     if waiter is not None and waiter.done() and not waiter.cancelled():
@@ -113,9 +113,9 @@ GRACE_S: Final = 0.3
 
 @asynccontextmanager
 async def connected_client(options: KafkaOptions, within: float = CONNECT_TIMEOUT_S) -> AsyncIterator[AIOKafkaClient]:
-    """Open a client that is connected to the cluster, and close it after the block.
+    """Open a client connected to the cluster, and close it after the block.
 
-    All bootstrap servers are tried concurrently, because one that hangs accepts connections and never answers.
+    All bootstrap servers are tried concurrently: a hung one accepts connections and never answers.
 
     Raises:
         KafkaUnavailable: no broker answered ``within`` seconds.
@@ -154,7 +154,7 @@ async def _first(clients: Sequence[AIOKafkaClient], within: float) -> AIOKafkaCl
         if waiting:
             await asyncio.wait(waiting, timeout=GRACE_S)
         for attempt in (attempt for attempt in waiting if not attempt.done()):
-            # Not cancelled: a cancelled attempt leaves its connection open. It ends by itself within 6 s.
+            # Not cancelled: a cancelled attempt leaks its connection. It ends by itself within 6 s.
             ending = asyncio.create_task(_end(attempt, attempts[attempt]))
             _endings.add(ending)
             ending.add_done_callback(_endings.discard)
@@ -174,7 +174,7 @@ async def _close(client: AIOKafkaClient) -> None:
 
 
 _endings: Final[set["asyncio.Task[None]"]] = set()
-"""Attempts that are being ended: an unreferenced task may be garbage collected."""
+"""References to ending attempts: an unreferenced task may be garbage collected."""
 
 
 ADMIN_REQUEST_TIMEOUT_MS: Final = 10_000
@@ -188,7 +188,7 @@ async def admin_client(
     """Open a connected admin client; the block may take ``within`` seconds (None: any time).
 
     Raises:
-        KafkaUnavailable: the cluster does not answer, or refuses; also for such errors of the block.
+        KafkaUnavailable: the cluster does not answer, or refuses, including in the block.
         ConfigurationError: see :meth:`KafkaOptions.client_arguments`.
     """
     admin = AIOKafkaAdminClient(request_timeout_ms=ADMIN_REQUEST_TIMEOUT_MS, **options.client_arguments())
@@ -206,7 +206,7 @@ async def admin_client(
 
 
 async def require_controller(admin: AIOKafkaAdminClient, options: KafkaOptions) -> None:
-    """Raise ``KafkaUnavailable`` without a controller, which the library takes for granted where it changes topics."""
+    """Raise ``KafkaUnavailable`` without a controller, which the library assumes when changing topics."""
     client = admin._client  # noqa: SLF001  # it has no public name
     if client.cluster.controller is None:
         await client.force_metadata_update()
@@ -215,7 +215,7 @@ async def require_controller(admin: AIOKafkaAdminClient, options: KafkaOptions) 
 
 
 def raised_in_library(error: BaseException) -> bool:
-    """Return whether an error comes out of aiokafka, of any type: in an unexpected cluster, the library has faults."""
+    """Return whether an error of any type originates in aiokafka, which has bugs in unexpected cluster states."""
     if isinstance(error, KafkaError):
         return True
     frames = traceback.walk_tb(error.__traceback__)
@@ -226,12 +226,12 @@ Handler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
 
 
 def silence_library_log() -> None:
-    """Keep log lines of aiokafka, and exceptions of tasks that it abandons, out of the log of the running loop.
+    """Keep aiokafka's log lines and the exceptions of its abandoned tasks out of the running loop's log.
 
-    It logs a line for each attempt, ten in a second, although the exceptions that its callers get have the reason. And
-    it abandons tasks: a part of a cancelled commit or request continues, and may fail later
-    (``GroupLoadInProgressError``, ``NotCoordinatorForGroupError``, ``NodeNotReadyError`` and so on), for which the loop
-    would log a traceback although the caller has retried.
+    It logs every attempt, ten a second, although callers get the reason as an exception. And it abandons tasks: parts
+    of a cancelled commit or request continue and may fail later (``GroupLoadInProgressError``,
+    ``NotCoordinatorForGroupError``, ``NodeNotReadyError`` and so on), and the loop would log a traceback although the
+    caller has retried.
     """
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     loop = asyncio.get_running_loop()

@@ -35,7 +35,7 @@ class Names(NamedTuple):
 
     @property
     def hot(self) -> str:
-        """The topic of updates that every bridge reads."""
+        """The topic of hot updates, read by every bridge."""
         return f"{self.prefix}updates.hot"
 
     @property
@@ -45,17 +45,17 @@ class Names(NamedTuple):
 
     @property
     def log(self) -> tuple[str, str]:
-        """The topics of updates, to which positions refer."""
+        """The topics of updates; positions refer to them."""
         return self.updates, self.hot
 
     @property
     def topics(self) -> tuple[str, str, str]:
-        """All topics that the system needs."""
+        """All required topics."""
         return self.updates, self.hot, self.partition_map
 
     @property
     def traffic(self) -> str:
-        """The topic of recorded traffic, which is optional, so not in :attr:`topics`."""
+        """The topic of recorded traffic; optional, so not in :attr:`topics`."""
         return f"{self.prefix}traffic"
 
     @property
@@ -69,24 +69,24 @@ class Names(NamedTuple):
         return f"{self.prefix}map"
 
     def x_group(self, number: int) -> str:
-        """Return the group of bridge ``number`` on the X axis, its only member, so that it reads all partitions."""
+        """Return the group of bridge ``number`` on the X axis: as its only member, it reads all partitions."""
         return f"{self.prefix}x-{number:03}"
 
     def z_group(self, clone: int) -> str:
-        """Return the group of the bridges of one ``clone`` on the Z axis, which divide the partitions."""
+        """Return the group of one ``clone``'s bridges on the Z axis, which divide the partitions."""
         return f"{self.prefix}z-{clone}"
 
     def clone_of(self, group: str) -> int | None:
         """Return the clone of a group named by :meth:`z_group`; None for any other group."""
         number = group.removeprefix(f"{self.prefix}z-")
-        # Bounded, because parsing takes long for many digits; with leading zeros it is another group.
+        # Bounded, as parsing many digits is slow; with leading zeros it is another group.
         is_number = number.isascii() and number.isdigit() and len(number) < 10
         return int(number) if is_number and self.z_group(int(number)) == group else None
 
 
 DEFAULT_PREFIX: Final = "diem."
 PARTITIONS: Final = 12
-"""Partitions of a topic that we create: 1, 2, 3, 4, 6 and 12 servers divide them evenly."""
+"""Partitions of a topic created by us: 1, 2, 3, 4, 6 and 12 servers divide them evenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class KafkaOptions:
         return Names(self.topic_prefix)
 
     def client_arguments(self) -> dict[str, Any]:
-        """Return the arguments with which every client class of aiokafka connects.
+        """Return the connection arguments for every client class of aiokafka.
 
         Raises:
             ConfigurationError: a file of the TLS set-up cannot be used.
@@ -147,7 +147,7 @@ _BROKER = re.compile(r"(\[[0-9A-Fa-f:.]+]|[^\s:/,\[\]]+)(?::(\d{1,5}))?")
 
 
 class KafkaSettings(ProcessSettings):
-    """Base of the settings of a process that may use Kafka; it does not without bootstrap servers."""
+    """Base of the settings of a process with optional Kafka: unused without bootstrap servers."""
 
     kafka_bootstrap_servers: str | None = Field(
         default=None,
@@ -259,7 +259,7 @@ class KafkaSettings(ProcessSettings):
 
 @functools.cache
 def _warn_of_plain_brokers(servers: str) -> None:
-    """Log a warning, once for each cluster, where brokers of other machines are used without TLS."""
+    """Warn, once per cluster, of brokers on other machines used without TLS."""
     away = [server for server in servers.split(",") if not is_loopback(server.rpartition(":")[0] or server)]
     if away:
         _logger.warning(

@@ -8,7 +8,7 @@ from diem.errors import ConfigurationError, DiemError
 from diem.kafka.topic_config import LOG_APPEND_TIME, TIMESTAMP_TYPE
 
 NO_BROKER: Final = "no broker takes part in the cluster now: it starts, or its controller has fenced all"
-"""Reason: a broker answers, and no broker is active, not even the one that answers."""
+"""Reason: a broker answers, but none is active, not even this one."""
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class KafkaUnavailable(DiemError):
 
 @dataclass(eq=False)
 class TimestampsRefused(DiemError):
-    """The brokers refuse the time of our records, whatever is in them (``INVALID_TIMESTAMP``)."""
+    """The brokers reject the timestamps of our records, whatever their content (``INVALID_TIMESTAMP``)."""
 
     template = (
         "topic {topic} refuses the time of records: the clocks of this host and of the brokers differ by more than "

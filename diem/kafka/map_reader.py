@@ -24,7 +24,7 @@ from diem.protocol.partition_map import START_KEY, MapBuilder, PartitionMap
 CONSUMER: Final[dict[str, Any]] = {
     "group_id": None,
     "enable_auto_commit": False,
-    # An epoch takes effect as a whole; an offset out of range is an error, after which reading starts over.
+    # Epochs take effect atomically; an offset out of range is an error that restarts reading.
     "isolation_level": "read_committed",
     "auto_offset_reset": "none",
     "fetch_max_wait_ms": 500,
@@ -35,11 +35,10 @@ REQUEST_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 15.0
 POLL_MS: Final = 1000
 CHECK_EVERY_S: Final = 5.0
-"""Interval of the check that the topic is still the same."""
+"""Interval of checks for a replaced topic."""
 MISSING_POLL_S: Final = 1.0
 STALE_AFTER_S: Final = 20.0
-"""Age beyond which an unconfirmed map must not be used: less than the phase MOVE lasts, after which the old owner of an
-endpoint receives no updates."""
+"""Maximum age of an unconfirmed map in use: less than phase MOVE, after which old owners receive no updates."""
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
 
@@ -54,7 +53,7 @@ class MapRecord(NamedTuple):
 class MapReader:
     """The partition map and its records, kept current by :meth:`run`.
 
-    ``on_changed()`` is called after records were applied, and when the topic was replaced. Memory is bounded by the
+    ``on_changed()`` is called after records were applied and after the topic was replaced. Memory is bounded by the
     keys of the topic: endpoints with entries, acknowledgements and the head.
     """
 
@@ -83,12 +82,12 @@ class MapReader:
 
     @property
     def map(self) -> PartitionMap | None:
-        """The map; the last known one while the topic is missing, or was replaced by one without a head."""
+        """The map; the last known one while the topic is missing or has no head."""
         return self._builder.map
 
     @property
     def is_complete(self) -> bool:
-        """Whether the topic, as read from its beginning or followed since, has the whole map."""
+        """True if the topic, read from its beginning and followed since, has the whole map."""
         return self._builder.is_complete
 
     def count_after(self, records: Mapping[bytes, bytes | None]) -> int:
@@ -96,20 +95,20 @@ class MapReader:
         return self._builder.count_after(records)
 
     def is_current(self) -> bool:
-        """Return whether everything committed until :data:`STALE_AFTER_S` ago was applied, as the leader confirmed.
+        """Return whether everything committed until :data:`STALE_AFTER_S` ago was applied, as confirmed by the leader.
 
-        Never while records of the map are missing in the topic: the last known map may be an old one.
+        False while the topic lacks records of the map: the last known map may be outdated.
         """
         confirmed = asyncio.get_running_loop().time() - self._confirmed_at <= STALE_AFTER_S
         return confirmed and self.is_complete and self._builder.needs is None
 
     async def run(self) -> None:
-        """Follow the topic until cancelled, through outages of Kafka; wait for a missing topic."""
+        """Follow the topic until cancelled, through outages of Kafka; await a missing topic."""
         while True:
             try:
                 await self._follow()
             except OffsetOutOfRangeError:
-                # The log was cut: whether what remains has the whole map, its head says.
+                # The log was truncated: the head tells whether the rest is the whole map.
                 self._start_over(self.source)
             except (KafkaError, DiemError, OSError, TimeoutError) as error:
                 self.why_not = str(error) or type(error).__name__
@@ -159,7 +158,7 @@ class MapReader:
                         if self.next >= end_:
                             requested_at, end_ = loop.time(), await _end_of(consumer, part)
                         elif loop.time() - requested_at > STALE_AFTER_S:
-                            # The library retries forever, without an error.
+                            # The library would retry forever without an error.
                             raise TimeoutError(f"records of topic {self._topic} do not arrive")
 
     async def _check_topic(self, client: AIOKafkaClient) -> str | None:
@@ -168,7 +167,7 @@ class MapReader:
         found = cluster.topics.get(self._topic)
         if found is None or not found.partitions:
             self.why_not = f"topic {self._topic} does not exist"
-            # Missing only at the second time: a broker that has just started may not know the topic yet.
+            # Counts as missing the second time only: a broker just started may not know the topic yet.
             if self._missing and self.source is not None:
                 self._start_over(None)
             self._missing = True
@@ -176,11 +175,11 @@ class MapReader:
         self._missing = False
         if found.id != self.source:
             self._start_over(found.id)
-        # Live ones only: a consumer that connected to a hanging broker first would be delayed.
+        # Live ones only: connecting to a hung broker first would delay the consumer.
         return ",".join(f"{host}:{port}" for host, port in cluster.brokers.values())
 
     def _has_other_entries(self) -> bool:
-        """Start over, once, if the head has other entries than there are: those of a map that the topic has lost."""
+        """Start over, once, if the head's entries differ from those present: the topic has lost some."""
         if self.is_complete:
             self._has_reread = False
         elif self.caught_up and not self._has_reread:
@@ -190,7 +189,7 @@ class MapReader:
         return False
 
     def _set_fault_of_head(self) -> None:
-        """Report a head that this process cannot apply; the map before it stays in force, and is not current."""
+        """Report a head that this process cannot apply; the previous map stays in force, but is not current."""
         needs, before, self.why_not = self._builder.needs, self.why_not, None
         if needs is not None:
             self.why_not = (
@@ -207,7 +206,7 @@ class MapReader:
         self.source, self.next, self.caught_up, self.records = source, 0, False, {}
         self.is_cut, self.begin = False, 0
         if source != before:
-            # Only then: within one topic, older epochs remain invalid (I7).
+            # Only here: within one topic, older epochs remain invalid (I7).
             self._builder.apply(START_KEY, None)
         else:
             self._builder.restart()
@@ -223,7 +222,7 @@ class MapReader:
         return part, end_
 
     async def _compare_begin(self, consumer: AIOKafkaConsumer, part: TopicPartition) -> None:
-        """Notice that the log was cut."""
+        """Detect a truncated log."""
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
             begin = (await consumer.beginning_offsets([part]))[part]
         if begin != self.begin:
@@ -238,7 +237,7 @@ class MapReader:
             key = record.key or b""
             self.records[key] = MapRecord(record.offset, record.value)
             self._builder.apply(key, record.value)
-        # Beyond the last record: the markers that end transactions have offsets, too.
+        # Beyond the last record: transaction markers occupy offsets, too.
         self.next = next_
         if is_applied or (not self.caught_up and next_ >= end_):
             self.caught_up = self.caught_up or next_ >= end_
@@ -253,7 +252,7 @@ async def _end_of(consumer: AIOKafkaConsumer, part: TopicPartition) -> int:
 
 
 async def read_map(options: KafkaOptions) -> PartitionMap | None:
-    """Return the current map; None without a topic, without a head, or if the topic has not the whole map.
+    """Return the current map; None without a topic or head, or if the topic lacks part of the map.
 
     Raises:
         KafkaUnavailable: it cannot be read now.

@@ -1,4 +1,4 @@
-"""Writes epochs of the partition map, each in one transaction of a producer that is opened for it."""
+"""Writes epochs of the partition map, each in one transaction of its own producer."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -27,10 +27,10 @@ from diem.protocol.partition_map import (
 
 WRITE_TIMEOUT_S: Final = 30.0
 LOST_EPOCHS: Final = 3
-"""More epochs than can have been written since the publisher's last one: it acknowledges every second one of a move."""
+"""More epochs than can follow the publisher's last acknowledgement: it acknowledges every second one of a move."""
 PRODUCER: Final[dict[str, Any]] = {
     "request_timeout_ms": 10_000,
-    # The transaction of a writer that died is aborted after this time, or by the next writer.
+    # Time after which a dead writer's transaction is aborted, unless the next writer does so first.
     "transaction_timeout_ms": 10_000,
     "linger_ms": 5,
 }
@@ -48,14 +48,14 @@ async def write_map(options: KafkaOptions, records: Mapping[bytes, bytes | None]
 
 
 async def change_map(options: KafkaOptions, expected: Head, records: Mapping[bytes, bytes | None], head: Head) -> bool:
-    """Write as :func:`write_map` does if the map's head is ``expected``, else return False.
+    """Do :func:`write_map` if the map's head is ``expected``, else return False.
 
     Raises:
         KafkaUnavailable: it was not written, another writer intervened, or the outcome is unknown.
         ConfigurationError: the options cannot be used.
     """
     async with _writing(options) as producer, _transaction(producer):
-        # The producer has ended the transactions of all other writers, and their commits are visible now.
+        # The producer has fenced all other writers, and their commits are visible by now.
         reader = await _read(options)
         if not reader.is_complete or reader.map is None or reader.map.head != expected:
             return False
@@ -79,10 +79,10 @@ async def ensure_map(
 async def begin_map(
     options: KafkaOptions, partitions: int, hot: Collection[str] = (), known: PartitionMap | None = None
 ) -> PartitionMap:
-    """Return the map in its topic. If there is none, or not the whole, write ``known``, or else epoch 0.
+    """Return the map in its topic. If it is missing or incomplete, write ``known``, or else epoch 0.
 
-    Epoch 0 has ``partitions``, and the endpoints ``hot`` in the topic that every bridge reads. In a topic that was cut,
-    the epoch is higher than any that may have been lost.
+    Epoch 0 has ``partitions``, and the endpoints ``hot`` in the topic read by every bridge. In a truncated topic, the
+    epoch is higher than any possibly lost.
 
     Raises:
         KafkaUnavailable: the topic cannot be read or written.
@@ -92,12 +92,12 @@ async def begin_map(
     entries = {name.encode(): Entry(HOT) for name in hot}
     first = known or PartitionMap(Head(partitions, 0), entries)
     async with _writing(options) as producer, _transaction(producer):
-        # Again: the producer has ended the transactions of all other writers, and their commits are visible now.
+        # Again: the producer has fenced all other writers, and their commits are visible by now.
         reader = await _read(options)
         if reader.is_complete and reader.map is not None:
             return reader.map
         if reader.records or reader.begin or (known and reader.next):
-            # Each epoch takes an offset, so without a known one the end of the log is above all.
+            # Every epoch takes an offset, so without a known epoch the log's end exceeds all.
             lost = LOST_EPOCHS if known else max(LOST_EPOCHS, reader.next)
             first = replace(first, head=first.head._replace(epoch=first.head.epoch + lost))
         records: dict[bytes, bytes | None] = dict.fromkeys(reader.records.keys() - {HEAD_KEY, PUBLISHER_ACK})
@@ -119,8 +119,8 @@ async def _send(
     head: Head,
     count: int | None = None,
 ) -> None:
-    # Empty values, not tombstones: Kafka removes a tombstone after a day, and a reader that was away for longer would
-    # keep the entry.
+    # Empty values, not tombstones: Kafka removes tombstones after a day, and a reader away for longer would keep the
+    # entry.
     values = {key: value or b"" for key, value in records.items()} | {HEAD_KEY: encode_head(head, count)}
     sent = [await producer.send(topic, value, key, partition=0) for key, value in values.items()]
     await asyncio.gather(*sent)
@@ -146,9 +146,10 @@ async def _writing(options: KafkaOptions) -> AsyncIterator[AIOKafkaProducer]:
 
 @asynccontextmanager
 async def _transaction(producer: AIOKafkaProducer) -> AsyncIterator[None]:
-    """Commit what the block sends, or nothing of it.
+    """Commit everything sent in the block, or nothing.
 
-    The library's own context manager waits for the abort of a failed transaction, for as long as the cluster is away.
+    The library's own context manager awaits the abort of a failed transaction for as long as the cluster is
+    unavailable.
     """
     await producer.begin_transaction()
     try:

@@ -1,7 +1,7 @@
 """Description of the cluster: its id, its brokers, and topics with their ids.
 
-The id distinguishes a topic from one of the same name that replaced it, in which positions of the old one mean nothing.
-The addresses of a client are internals of aiokafka (0.14).
+The id distinguishes a topic from its replacement of the same name, in which old positions are meaningless. The
+addresses of a client are internals of aiokafka (0.14).
 """
 
 import asyncio
@@ -118,12 +118,12 @@ class MetadataRequest(Request[_Structure]):
 
     def build(self, request_struct_class: type[_Structure]) -> _Structure:
         """Return the structure for the library's connections."""
-        # Never creates a topic: :mod:`diem.kafka.topics` does so, with its configuration.
+        # Never creates topics: :mod:`diem.kafka.topics` does, with their configuration.
         return request_struct_class(self._topics, False, False, {})
 
 
 MAX_BROKERS: Final = 3
-"""Limit of brokers that are tried one after the other."""
+"""Maximum number of brokers tried in sequence."""
 _UNKNOWN_TOPIC: Final = 3
 _NO_LEADER: Final = 5
 _NOT_ALLOWED: Final = 29
@@ -149,9 +149,9 @@ class ReplicaFaults(NamedTuple):
     """Numbers of partitions that lack a replica."""
 
     leaderless: int = 0
-    """Partitions without a leader: nothing can be written to them or read from them."""
+    """Partitions without a leader, neither writable nor readable."""
     under_replicated: int = 0
-    """Partitions with replicas that are not in sync, those without a leader among them."""
+    """Partitions with out-of-sync replicas, including those without a leader."""
 
 
 class Cluster(NamedTuple):
@@ -162,7 +162,7 @@ class Cluster(NamedTuple):
     brokers: Mapping[int, tuple[str, int]]
     topics: Mapping[str, Topic]
     racks: Mapping[int, str] = MappingProxyType({})
-    """``broker.rack`` of the brokers that have one."""
+    """``broker.rack`` of the brokers with one."""
 
     def source(self, *topics: str) -> str | None:
         """Return the identity of the cluster and ``topics`` that positions belong to; None when a topic is missing."""
@@ -170,7 +170,7 @@ class Cluster(NamedTuple):
         return "/".join((self.id, *found)) if len(found) == len(topics) else None
 
     def replica_faults(self) -> ReplicaFaults:
-        """Return how many partitions of the described topics lack a replica."""
+        """Count the partitions of the described topics that lack a replica."""
         found = [part for topic in self.topics.values() for part in topic.partitions.values()]
         return ReplicaFaults(
             sum(part.leader < 0 for part in found), sum(len(part.isr) < len(part.replicas) for part in found)
@@ -178,18 +178,18 @@ class Cluster(NamedTuple):
 
 
 async def describe(client: AIOKafkaClient, *topics: str, avoid: Collection[int] = ()) -> Cluster:
-    """Return the cluster with ``topics`` (default: all), as one broker knows it now.
+    """Return the cluster with ``topics`` (default: all), by one broker's metadata.
 
-    Brokers to ``avoid`` are tried last: they may accept connections, and never answer.
+    Brokers to ``avoid`` are tried last: they may accept connections and never answer.
 
     Raises:
-        KafkaUnavailable: no broker answers or takes part, or the topics are just being created.
+        KafkaUnavailable: no broker answers or is active, or the topics are just being created.
     """
     request = MetadataRequest([(NO_ID, name, {}) for name in topics] if topics else None)
     known = [broker.nodeId for broker in client.cluster.brokers()]
     random.shuffle(known)
     alone = False
-    # A dead or hanging broker stays known for minutes, so more than one is tried.
+    # A dead or hung broker stays listed for minutes, so several are tried.
     for node in sorted(known, key=lambda number: number in avoid)[:MAX_BROKERS]:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1000):

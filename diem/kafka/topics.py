@@ -1,4 +1,4 @@
-"""Specifications of the topics, their comparison with existing topics, and creation."""
+"""Specifications of the topics, comparison with existing topics, and creation."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +19,10 @@ from diem.kafka.metadata import Cluster, Topic, describe
 from diem.kafka.topic_config import TIMESTAMP_TYPE, TRAFFIC_CONFIG, TRAFFIC_PARTITIONS, UPDATES_CONFIG
 from diem.protocol.partition_map import PartitionMap
 
-# Other values of these lose or stop updates.
+# Wrong values of these lose or stop updates.
 _MUST_HOLD: Final = ("cleanup.policy", "unclean.leader.election.enable", "compression.type", "min.insync.replicas")
-# With other values of these, brokers may refuse records, which then go without their data (or wait). The rest concerns
-# performance, and ``diem check`` reports it.
+# With wrong values of these, brokers may refuse records, which are then sent without data (or wait). The rest affects
+# performance only, and is reported by ``diem check``.
 _SHOULD_HOLD: Final = ("max.message.bytes", TIMESTAMP_TYPE)
 _AT_LEAST: Final = frozenset({"min.insync.replicas", "max.message.bytes"})
 DEFAULT_REPLICATION: Final = 3
@@ -41,8 +41,8 @@ class TopicSpec:
 def specs(options: KafkaOptions, brokers: int, partitions: int | None = None) -> list[TopicSpec]:
     """Return the specifications of the topics of updates, of hot updates and of the partition map.
 
-    With three replicas, two must have a record before it is acknowledged: one broker may be lost without losing an
-    acknowledged record (N = 1 in the thesis' guideline 7.2: min.insync.replicas N + 1, replication 2 N + 1).
+    With three replicas, two must store a record before its acknowledgement: losing one broker loses no acknowledged
+    record (N = 1 in the thesis' guideline 7.2: min.insync.replicas N + 1, replication 2 N + 1).
 
     Args:
         options: names and configured sizes.
@@ -68,7 +68,7 @@ def traffic_spec(options: KafkaOptions, brokers: int) -> TopicSpec:
 
 
 def min_insync(replication: int) -> int:
-    """Return the number of replicas that must have a record before it is acknowledged: a majority."""
+    """Return the number of replicas that must store a record before its acknowledgement: a majority."""
     return replication // 2 + 1
 
 
@@ -92,7 +92,7 @@ def differences(spec: TopicSpec, options: KafkaOptions, topic: Topic, config: Ma
 
 
 def lesser_differences(spec: TopicSpec, config: Mapping[str, str]) -> Iterator[str]:
-    """Yield the settings of an existing topic that lose no update, and should be others, with the remedy."""
+    """Yield the wrong but harmless settings of an existing topic, with the remedy."""
     for line in _other_values(spec.name, config, {name: spec.config[name] for name in _SHOULD_HOLD}, "it should be"):
         yield f"topic {spec.name}: {line}"
 
@@ -117,7 +117,7 @@ def used_partitions(map_: PartitionMap) -> int:
 
 
 def check_room(updates: str, partitions: int, map_: PartitionMap) -> None:
-    """Check that the topic ``updates`` has every partition that the map uses.
+    """Check that the topic ``updates`` has every partition used by the map.
 
     Raises:
         WrongTopic: it has fewer.
@@ -129,11 +129,11 @@ def check_room(updates: str, partitions: int, map_: PartitionMap) -> None:
 
 
 async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluster:
-    """Create missing topics, and compare the others with their specifications; return the cluster with all of them.
+    """Create missing topics, and compare existing ones with their specifications; return the cluster with all.
 
     Args:
         options: the cluster, and the configured sizes.
-        partitions: of a new updates topic; by default as many as an existing partition map uses.
+        partitions: of a new updates topic; by default those used by an existing partition map.
 
     Raises:
         KafkaUnavailable: the cluster does not answer, or refuses.
@@ -144,7 +144,7 @@ async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluste
         cluster = await describe(client, *names)
         if missing := [name for name in names if name not in cluster.topics]:
             if options.names.updates in missing and options.names.partition_map not in missing and partitions is None:
-                # Any other number would give every endpoint another home, and leave entries without a partition.
+                # Any other number would rehome every endpoint, and leave entries without a partition.
                 map_ = await read_map(options)
                 partitions = used_partitions(map_) if map_ else None
             wanted = specs(options, len(cluster.brokers), partitions)
@@ -157,7 +157,7 @@ async def ensure(options: KafkaOptions, partitions: int | None = None) -> Cluste
 
 
 async def _has_grown(options: KafkaOptions, count: int) -> bool:
-    """Return whether plans have grown the updates topic beyond the configured partitions, which the hash still uses."""
+    """Return whether plans have grown the updates topic beyond the configured partitions, still used by the hash."""
     if options.partitions is None or count <= options.partitions:
         return False
     map_ = await read_map(options)
@@ -165,7 +165,7 @@ async def _has_grown(options: KafkaOptions, count: int) -> bool:
 
 
 async def ensure_traffic(options: KafkaOptions) -> list[int]:
-    """Create the topic of recorded traffic if it is missing; return its partitions. Any settings of it are accepted.
+    """Create the topic of recorded traffic if missing; return its partitions. Any settings are accepted.
 
     Raises:
         KafkaUnavailable: the cluster does not answer, or refuses.
@@ -180,7 +180,7 @@ async def ensure_traffic(options: KafkaOptions) -> list[int]:
 
 
 async def create(options: KafkaOptions, *wanted: TopicSpec) -> None:
-    """Create topics; those that exist by now are accepted.
+    """Create topics; topics already existing are accepted.
 
     Raises:
         KafkaUnavailable: one could not be created.
@@ -216,14 +216,14 @@ PAUSE_S: Final = 0.5
 
 
 class UnknownToBroker(KafkaUnavailable):
-    """A broker does not know an existing topic yet: it was created a moment ago."""
+    """A broker does not know a topic created a moment ago."""
 
 
 async def compare(client: AIOKafkaClient, options: KafkaOptions, cluster: Cluster) -> list[str]:
     """Compare our topics, all of which are in ``cluster``, with their specifications; return the lesser differences.
 
-    A single broker proves nothing, because it may not know yet how a topic was created or altered. All brokers describe
-    the topics, repeatedly while they differ; any fault in the last answers counts.
+    A single broker proves nothing: it may not yet know of a topic's creation or change. All brokers describe the
+    topics, repeatedly while they differ; any fault in the last answers counts.
 
     Raises:
         KafkaUnavailable: no broker answers, or one refuses.
@@ -248,7 +248,7 @@ async def compare(client: AIOKafkaClient, options: KafkaOptions, cluster: Cluste
 
 
 def _faults(options: KafkaOptions, cluster: Cluster, settings: Settings) -> dict[str, list[str]]:
-    """Return the faults of each topic, as one broker describes it."""
+    """Return the faults of each topic by one broker's description."""
     return {
         spec.name: list(differences(spec, options, cluster.topics[spec.name], settings[spec.name]))
         for spec in specs(options, len(cluster.brokers))
@@ -256,7 +256,7 @@ def _faults(options: KafkaOptions, cluster: Cluster, settings: Settings) -> dict
 
 
 async def settings_in_force(client: AIOKafkaClient, *topics: str) -> list[Settings]:
-    """Return the settings of topics, as described by each broker that answers. Takes at most 3 s.
+    """Return the settings of topics, from each broker that answers. Takes at most 3 s.
 
     Raises:
         UnknownToBroker: one does not know a topic.
@@ -272,7 +272,7 @@ async def settings_in_force(client: AIOKafkaClient, *topics: str) -> list[Settin
         if isinstance(answer, dict):
             found.append(answer)
         elif isinstance(answer, (KafkaError, OSError, TimeoutError)):
-            # A broker that is away or hangs is tried again at the next call.
+            # An unavailable or hung broker is retried at the next call.
             fault = answer
         else:
             raise answer

@@ -1,6 +1,6 @@
-"""Authentication of the clients of an edge: tokens, the deadlines that follow from them, and keys that are withdrawn.
+"""Authentication of an edge's clients: tokens, their deadlines, and withdrawn keys.
 
-docs/reliability.md S3 to S6. The claims of a token decide on each name (S7); ``edge_connection`` asks them.
+docs/reliability.md S3 to S6. ``edge_connection`` checks every name against the claims of the token (S7).
 """
 
 import asyncio
@@ -25,23 +25,23 @@ from diem.tokens.key_source import KeySource, Location
 from diem.tokens.verifier import Verifier, preload
 
 AUTH_TIMEOUT_S: Final = 10.0
-"""Seconds in which a client that needs a token must present it (docs/reliability.md S4)."""
+"""Seconds for a client to present a required token (docs/reliability.md S4)."""
 EXPIRY_GRACE_S: Final = 25.0
-"""Seconds after the expiry of a token in which it can still be refreshed (docs/reliability.md S5)."""
+"""Seconds after a token's expiry during which it can still be refreshed (docs/reliability.md S5)."""
 BEARER: Final = "bearer."
-"""Beginning of a subprotocol that is a token; never selected, so it is not in the response."""
+"""Prefix of a subprotocol with a token; never selected, so never in the response."""
 RETRY_AFTER_S: Final = 2
-"""Seconds after which a client tries again that came before the keys of tokens were known."""
+"""Retry delay in seconds of a client that connected before the token keys were loaded."""
 
 
 class Outcome(StrEnum):
-    """Result of an attempt to authenticate; label of a metric."""
+    """Result of an authentication attempt; label of a metric."""
 
     ACCEPTED = "accepted"
     REFRESHED = "refreshed"
     INVALID = "invalid"
     ORIGIN = "origin"
-    """The token is not for pages of the client's origin."""
+    """The token excludes pages of the client's origin."""
     EXPIRED = "expired"
     REVOKED = "revoked"
     NO_KEYS = "no_keys"
@@ -63,12 +63,12 @@ class AuthRefused(DiemError):
 
     @property
     def close_reason(self) -> str:
-        """Reason of the close frame: the delay before the client tries again, if that may help."""
+        """Reason in the close frame: the delay before a retry, if one may help."""
         return f"retry={RETRY_AFTER_S * 1000}" if self.code is Close.OVERLOAD else "the token is not accepted"
 
 
 class OriginRefused(AuthRefused):
-    """A valid token was refused to a page whose origin is not among those of the token."""
+    """A valid token was refused to a page of an origin not listed in it."""
 
     def __init__(self) -> None:
         super().__init__(Close.UNAUTHORISED, "the token is not for pages of this origin")
@@ -78,9 +78,9 @@ class Member(Hashable, Protocol):
     """A connection. :class:`ClientAuth` alone changes these attributes."""
 
     claims: Claims | None
-    """Rights by its latest token; None if it has presented none."""
+    """Rights of its latest token; None without one."""
     auth_due: int
-    """Second of the monotonic clock at which it is closed, without claims for the lack of a token; 0 for never."""
+    """Monotonic second at which to close it (without claims: for lack of a token); 0 for never."""
 
     def close(self, code: int, reason: str = "") -> None:
         """Close it."""
@@ -91,9 +91,9 @@ M = TypeVar("M", bound=Hashable)
 
 
 class Deadlines(Generic[M]):
-    """Members by the second at which each is due; at most one deadline a member.
+    """Members by the second at which each is due; at most one deadline per member.
 
-    An entry in a set instead of a timer for each of ten thousand connections, which may wait for hours.
+    Entries in sets instead of timers for ten thousand connections, which may wait for hours.
     """
 
     def __init__(self, now: float) -> None:
@@ -104,13 +104,13 @@ class Deadlines(Generic[M]):
         return sum(map(len, self._members.values()))
 
     def add(self, member: M, at: float) -> int:
-        """Add a member that is due at ``at``, or in the next second if that is past; return its second."""
+        """Add a member due at ``at``, or in the next second if past; return its second."""
         second = max(math.ceil(at), self._passed + 1)
         self._members.setdefault(second, set()).add(member)
         return second
 
     def discard(self, member: M, second: int) -> None:
-        """Remove a member; a no-op if it was due already."""
+        """Remove a member; no-op if already due."""
         found = self._members.get(second)
         if found is not None:
             found.discard(member)
@@ -118,7 +118,7 @@ class Deadlines(Generic[M]):
                 del self._members[second]
 
     def pop_due(self, now: float) -> list[M]:
-        """Remove and return the members that are due at ``now``."""
+        """Remove and return the members due at ``now``."""
         seconds = range(self._passed + 1, math.floor(now) + 1)
         self._passed = max(self._passed, math.floor(now))
         return [member for second in seconds for member in self._members.pop(second, ())]
@@ -128,9 +128,9 @@ class ClientAuth:
     """Tokens and deadlines of the connections of one process; used on the event loop only.
 
     Args:
-        clock: tokens expire by its wall clock when they are presented, connections by its monotonic clock.
+        clock: tokens expire by its wall clock when presented, connections by its monotonic clock.
         verifier: checks tokens; None: this process accepts none.
-        key_locations: files and URLs of JWK Sets, by which :meth:`run` keeps the keys of the verifier current.
+        key_locations: files and URLs of JWK Sets, from which :meth:`run` refreshes the verifier's keys.
     """
 
     def __init__(
@@ -152,25 +152,25 @@ class ClientAuth:
 
     @classmethod
     def of(cls, settings: PublicSettings, clock: Clock) -> Self:
-        """Return the authentication that a process was configured with.
+        """Return the authentication configured for a process.
 
         Raises:
-            ConfigurationError: a file with keys cannot be used, or a URL could be answered by anybody.
+            ConfigurationError: a key file cannot be used, or a URL is not secure.
         """
         if not settings.token_keys:
             return cls(clock)
         if settings.anonymous == "off" or not is_loopback(settings.host):
-            # Clients will present tokens. Elsewhere, as under a local `diem up`, most have none.
+            # Clients will present tokens. Elsewhere, as with a local `diem up`, most have none.
             preload()
         verifier = Verifier(audience=settings.token_audience, issuers=settings.token_issuers)
         auth = cls(clock, verifier, settings.token_keys)
-        # A file that does not exist yet is awaited: `diem up` starts the Data Service, which writes it, as well.
+        # Await a file that does not exist yet: it is written by the Data Service, which `diem up` starts as well.
         if auth._keys is not None and all("://" in at or Path(at).exists() for at in settings.token_keys):
             auth._keys.load_files()
         return auth
 
     async def run(self) -> None:
-        """Keep the keys current, until cancelled."""
+        """Keep the keys current until cancelled."""
         if self._keys is not None:
             await self._keys.run()
         else:
@@ -178,7 +178,7 @@ class ClientAuth:
 
     @property
     def accepts_tokens(self) -> bool:
-        """Whether clients can authenticate here."""
+        """True if clients can authenticate here."""
         return self._verifier is not None
 
     # Tokens
@@ -188,7 +188,7 @@ class ClientAuth:
 
         Args:
             token: the text.
-            origin: of the page that presents it; None: the client is no page.
+            origin: of the page presenting it; None: the client is no page.
 
         Raises:
             OriginRefused: it is for pages of other origins.
@@ -235,7 +235,7 @@ class ClientAuth:
         member.auth_due = self._deadlines.add(member, self._clock.monotonic() + remaining)
 
     def forget(self, member: Member) -> None:
-        """Remove a connection that is closing."""
+        """Remove a closing connection."""
         if member.claims is not None:
             self.authenticated -= 1
         elif member.auth_due:
@@ -244,7 +244,7 @@ class ClientAuth:
         member.claims, member.auth_due = None, 0
 
     def pop_due(self, members: Iterable[Member]) -> Sequence[tuple[Member, Close, str]]:
-        """Return the connections to close now, each with code and reason; ``members`` are all that are open."""
+        """Return the connections to close now, each with code and reason; ``members`` are all open ones."""
         now, verifier = self._clock.monotonic(), self._verifier
         if self._withdrawn and verifier is not None:
             for member in members:
@@ -256,7 +256,7 @@ class ClientAuth:
         return [(member, *self._reason(member)) for member in self._deadlines.pop_due(now)]
 
     def is_due(self, member: Member) -> bool:
-        """Return whether the deadline of a connection that :meth:`pop_due` returned has still passed."""
+        """Return whether the deadline of a connection returned by :meth:`pop_due` still stands."""
         return member.auth_due <= self._clock.monotonic()
 
     def _reason(self, member: Member) -> tuple[Close, str]:
@@ -277,15 +277,15 @@ class ClientAuth:
     # Reports
 
     def status(self) -> dict[str, Any]:
-        """Return the part of ``/status`` about tokens; empty where none are accepted."""
+        """Return the part of ``/status`` about tokens; empty if none are accepted."""
         return {} if self._keys is None else {"tokens": self._keys.status()}
 
     def samples_of_keys(self) -> Iterable[Sample]:
-        """Sample the keys, and the tokens that were verified with them."""
+        """Sample the keys, and the tokens verified with them."""
         return () if self._keys is None else self._keys.samples()
 
     def samples(self, connections: int) -> Iterable[Sample]:
-        """Sample attempts by outcome, and the open ``connections`` by who their clients are."""
+        """Sample attempts by outcome, and the open ``connections`` by kind of client."""
         yield from self.samples_of_keys()
         for outcome in Outcome:
             yield metrics.AUTHENTICATIONS.sample(self.outcomes[outcome], outcome)
@@ -293,7 +293,7 @@ class ClientAuth:
             yield metrics.CLIENTS_BY_ACCESS.sample(count, access)
 
     def counts(self, connections: int) -> dict[str, int]:
-        """Return how many of the open ``connections`` have a token, need none, and must present one."""
+        """Count the open ``connections`` that have a token, need none, and must present one."""
         known = {"authenticated": self.authenticated, "pending": self.pending}
         return {"anonymous": connections - sum(known.values()), **known}
 
@@ -304,7 +304,7 @@ def may_be_anonymous(rule: Anonymous, address: str, *, loopback_bind: bool, has_
     Args:
         rule: the setting.
         address: of the client behind trusted proxies; no loopback address if any other proxy has left a trace.
-        loopback_bind: the listener can be reached from this machine only.
+        loopback_bind: the listener is reachable from this machine only.
         has_origin: the request has an allowed Origin. Without one the client is no browser: it needs a token unless it
             is on this machine.
     """
@@ -314,6 +314,6 @@ def may_be_anonymous(rule: Anonymous, address: str, *, loopback_bind: bool, has_
 
 
 def bearer_tokens(subprotocols: Iterable[str]) -> list[str]:
-    """Return the tokens among the subprotocols that a client offers, values of ``Sec-WebSocket-Protocol`` fields."""
+    """Return the tokens among a client's subprotocols (values of ``Sec-WebSocket-Protocol`` fields)."""
     offered = (each.strip() for field in subprotocols for each in field.split(","))
     return [each.removeprefix(BEARER) for each in offered if each.startswith(BEARER)]

@@ -1,4 +1,4 @@
-"""Negotiation of permessage-deflate (RFC 7692) for connections that are sent frames compressed once for all."""
+"""Negotiation of permessage-deflate (RFC 7692) for connections that share compressed frames."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,11 +12,11 @@ from websockets.typing import ExtensionParameter
 from diem.protocol.deflate import WINDOW_BITS
 
 MAX_CHUNK_BYTES: Final = 512
-"""Bytes parsed at a time where messages may be compressed: a few bytes may become a whole message of the limit."""
+"""Bytes parsed at a time if messages may be compressed: a few bytes may expand to a whole message of maximum size."""
 
 
 class SharedDeflate(PerMessageDeflate):
-    """Decompresses what the client sends, within the limit of a message; what is sent is left as it is."""
+    """Decompresses incoming messages, within their limit; outgoing frames are unchanged."""
 
     closing = False
     """The connection is being closed: messages are dropped unread, until the client's close frame."""
@@ -33,7 +33,7 @@ class SharedDeflate(PerMessageDeflate):
 
 
 class SharedDeflateFactory(ServerPerMessageDeflateFactory):
-    """Accepts offers under which every client can read the same compressed frame."""
+    """Accepts offers that allow all clients to read the same compressed frame."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class SharedDeflateFactory(ServerPerMessageDeflateFactory):
     def process_request_params(
         self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
     ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
-        """Answer an offer; one whose window is too small is declined, and the connection is not compressed."""
+        """Answer an offer; one with too small a window is declined, leaving the connection uncompressed."""
         answer, agreed = super().process_request_params(params, accepted_extensions)
         if agreed.local_max_window_bits < WINDOW_BITS:
             raise NegotiationError("server_max_window_bits is too small")
@@ -51,4 +51,4 @@ class SharedDeflateFactory(ServerPerMessageDeflateFactory):
 
 
 SHARED_DEFLATE: Final = (SharedDeflateFactory(),)
-"""The extensions of a connection that accepts compression."""
+"""Extensions of a connection with compression."""

@@ -16,10 +16,10 @@ from websockets.protocol import CONNECTING, OPEN, Protocol
 from diem.protocol.codes import Close
 
 CLOSE_TIMEOUT_S: Final = 5.0
-"""Seconds for the peer to answer a close frame, after which the connection is aborted."""
+"""Seconds for the peer to answer a close frame before the connection is aborted."""
 HIGH_WATER_BYTES: Final = 32 * 1024
 """Bytes in the transport's write buffer above which the connection is blocked (docs/reliability.md S15)."""
-# The library logs every frame at debug level; checking for that on each one costs more than the frame.
+# The library logs every frame at debug level; the level check costs more than the frame.
 SILENT_LOGGER = logging.getLogger("diem.websockets")
 SILENT_LOGGER.setLevel(logging.CRITICAL)
 
@@ -27,7 +27,7 @@ SILENT_LOGGER.setLevel(logging.CRITICAL)
 class Connection(asyncio.Protocol):
     """Base of both sides of a WebSocket connection.
 
-    Subclasses override the ``on_*`` methods, which are called on the event loop and must not block; the last call is
+    Subclasses override the ``on_*`` methods, called on the event loop; they must not block. The last call is
     :meth:`on_closed`.
     """
 
@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
         """Handle the server's response to the opening handshake (client side)."""
 
     def on_frame(self, frame: Frame) -> None:
-        """Handle a control frame or a fragment: assemble messages, ignore control frames, which the library answers."""
+        """Handle a control frame or a fragment: assemble messages; ignore control frames, answered by the library."""
         opcode = frame.opcode
         if opcode is Opcode.CONT and self._fragments is not None:
             self._fragments += frame.data
@@ -65,14 +65,14 @@ class Connection(asyncio.Protocol):
             self._is_text = opcode is Opcode.TEXT
 
     def on_text(self, data: bytes) -> None:
-        """Handle a whole text message; its UTF-8 has not been checked."""
+        """Handle a whole text message, its UTF-8 unchecked."""
 
     def on_binary(self, data: bytes) -> None:  # noqa: ARG002 - refused unseen
         """Handle a whole binary message; this implementation closes with 1003."""
         self.close(Close.UNSUPPORTED_DATA, "text only")
 
     def on_invalid_handshake(self) -> None:
-        """Handle bytes that are no request or response, before the end of the stream is sent. May come again."""
+        """Handle an invalid request or response, before the end of stream is sent. May be called again."""
 
     def on_closed(self) -> None:
         """Handle the end of the connection."""
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Messages can be sent: the handshake is over, and no close frame was sent or received."""
+        """True if messages can be sent: after the handshake, before any close frame in either direction."""
         return self.protocol.state is OPEN
 
     def send_text(self, payload: bytes) -> None:
@@ -103,9 +103,9 @@ class Connection(asyncio.Protocol):
             self.flush()
 
     def close(self, code: int, reason: str = "") -> None:
-        """Start the closing handshake; abort if the peer does not answer within 5 s. A repeat does nothing.
+        """Start the closing handshake; abort if the peer does not answer within 5 s. Idempotent.
 
-        A connection that is not open yet is aborted at once.
+        A connection not open yet is aborted at once.
         """
         if self.protocol.state is OPEN:
             self.protocol.send_close(code, reason)
@@ -120,16 +120,16 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def abort(self) -> None:
-        """Close the connection at once, without a close frame; a repeat does nothing."""
+        """Close the connection at once, without a close frame; idempotent."""
         if self.transport is not None:
             self.transport.abort()
 
     def unsent(self) -> int:
-        """Return the bytes that wait in user space because the peer does not read."""
+        """Return the unsent bytes buffered in user space."""
         return self.transport.get_write_buffer_size()
 
     def on_closing(self) -> None:
-        """Called before a close frame is sent, and when the connection is lost: no data may follow. May come twice."""
+        """Called, perhaps twice, before a close frame and when the connection is lost; no data may follow."""
 
     # asyncio.Protocol
 
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the protocol, and handle the events that it returns."""
+        """Feed the protocol, and handle its events."""
         self.alive = True
         protocol = self.protocol
         protocol.receive_data(data)
@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
             and isinstance(events[0], Request)
             and (len(events) > 1 or protocol.writes or protocol.eof_sent or protocol.reader.buffer)
         ):
-            # The library has already parsed data behind a request that is not answered yet; no real client sends any.
+            # The library has parsed data behind an unanswered request; no real client sends any.
             self.abort()
             return
         for event in events:

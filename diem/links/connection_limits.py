@@ -1,8 +1,8 @@
-"""Limits of an HTTP listener: its open connections, and the requests begun in one turn of the event loop; pure.
+"""Limits of an HTTP listener: open connections, and requests begun in one turn of the event loop; pure.
 
 The purpose of a connection is known only from its first request. So there are three pools: connections without a
 complete request head (*pending*), those of *readers*, and those whose last request was *privileged*. A herd of readers
-fills its own pool and is answered 503, and never takes the connections of privileged requests.
+fills its own pool and gets 503s, without taking the connections of privileged requests.
 """
 
 import asyncio
@@ -16,30 +16,29 @@ from diem.process.limits import AdmissionResult, networks
 from diem.process.listeners import Network, is_in, is_loopback
 
 GRACE_S: Final = 1.0
-"""Age below which a pending connection is not evicted for a newer one: its request may be on its way."""
+"""Age below which a pending connection is not evicted for a newer one: its request may be under way."""
 EVICTION_CANDIDATES: Final = 8
-"""Idle connections checked for one whose response has been read; the others go to the end of the queue."""
+"""Idle connections to check for one with its response read; the others go to the end of the queue."""
 
 
 REQUESTS_PER_TURN: Final = 16
-"""Requests begun in one turn, some milliseconds of work: what takes many turns makes progress."""
+"""Requests begun in one turn, some milliseconds of work, so that work of many turns makes progress."""
 HEAD_START_S: Final = 0.05
-"""Time for which no reads begin once a write has: a commit takes some fifty turns, and another thread that each busy
-turn keeps waiting."""
+"""Time without new reads after a write starts: a commit takes some fifty turns, and a thread delayed by busy ones."""
 READS_BESIDE_WRITES: Final = 1
 """Reads begun in one turn after that, while writes are in progress."""
 
 
 class LimitedConnection(Protocol):
-    """A connection, as the limits need it."""
+    """The limits' view of a connection."""
 
     @property
     def drained(self) -> bool:
-        """The client has read everything that was sent to it."""
+        """True if the client has read everything sent to it."""
         ...
 
     def evict(self) -> None:
-        """Close the connection at once; called only when no request is being answered on it."""
+        """Close the connection at once; called only between requests."""
         ...
 
 
@@ -54,15 +53,15 @@ class ConnectionLimits:
     privileged: int = 0
     """Connections reserved for privileged requests; 0 if there are no such requests."""
     pending: int = 2048
-    """As many as the kernel's backlog holds (``listeners.BACKLOG``), so that a herd is answered, not reset."""
+    """The size of the kernel's backlog (``listeners.BACKLOG``), so that a herd is answered, not reset."""
     per_address: Callable[[str], int | None] = lambda _address: None
-    """Returns the limit of connections of an address in one pool; None if it has none."""
+    """Returns the limit of an address's connections in one pool; None for no limit."""
 
 
 def address_bound(connections: int, *, loopback: int, trusted: Sequence[Network] = ()) -> Callable[[str], int | None]:
     """Return a function for :attr:`ConnectionLimits.per_address`.
 
-    Trusted proxies have no limit, because the clients behind them share their addresses.
+    Trusted proxies have no limit: the clients behind them share their addresses.
 
     Args:
         connections: limit of any other address.
@@ -89,11 +88,10 @@ class _Share(Generic[C]):
 
 
 class Pool(Generic[C]):
-    """At most ``limit`` connections; idle ones, on which no request is being answered, are evicted for new ones.
+    """At most ``limit`` connections; idle ones (between requests) are evicted for new ones.
 
-    An address at its limit (``per_address``) evicts its own oldest idle connection, and so does a wider network of IPv6
-    addresses, which has several times that limit. Idle connections younger than
-    ``grace_s`` are not evicted.
+    An address at its limit (``per_address``) evicts its own oldest idle connection, as does a wider network of IPv6
+    addresses, with a multiple of that limit. Idle connections younger than ``grace_s`` are not evicted.
     """
 
     def __init__(self, limit: int, per_address: Callable[[str], int | None], *, grace_s: float = 0.0) -> None:
@@ -113,12 +111,12 @@ class Pool(Generic[C]):
 
     @property
     def idle(self) -> int:
-        """Number of connections on which no request is being answered."""
+        """Number of connections between requests."""
         return len(self._idle)
 
     @property
     def busy(self) -> int:
-        """Number of connections on which a request is being answered."""
+        """Number of connections with a request in progress."""
         return len(self._members) - len(self._idle)
 
     @property
@@ -127,19 +125,19 @@ class Pool(Generic[C]):
         return len(self._shares)
 
     def join(self, connection: C, address: str, now: float) -> AdmissionResult | None:
-        """Add a busy connection, after evicting an idle one if necessary; return why it is refused, or None."""
+        """Add a busy connection, evicting an idle one if necessary; return the reason of a refusal, or None."""
         counted, bound = networks(address), self._per_address(address)
         evicted = False
         for key, times in counted:
             share = self._shares.get(key)
-            # An eviction in a narrower network has made room in this one, too.
+            # An eviction in a narrower network has made room here, too.
             if bound is not None and share is not None and share.count >= bound * times:
                 if not self._evict_oldest(share.idle, now):
                     return AdmissionResult.ADDRESS_LIMIT
                 evicted = True
         if not evicted and len(self._members) >= self._limit and not self._evict_oldest(self._idle, now):
             return AdmissionResult.PROCESS_FULL
-        # The evicted connection may have been the only one of this address.
+        # The evicted connection may have been this address's only one.
         for key, _ in counted:
             self._shares.setdefault(key, _Share[C]()).count += 1
         self._members[connection] = tuple(key for key, _ in counted)
@@ -155,7 +153,7 @@ class Pool(Generic[C]):
                 del self._shares[key]
 
     def set_busy(self, connection: C) -> None:
-        """Protect a member from eviction: a request is being answered on it."""
+        """Protect a member from eviction while its request is answered."""
         self._idle.pop(connection, None)
         for key in self._members.get(connection, ()):
             self._shares[key].idle.pop(connection, None)
@@ -183,7 +181,7 @@ class Pool(Generic[C]):
 
 
 class ConnectionLimiter(Generic[C]):
-    """The three pools of a listener, one of which each connection is in until :meth:`closed`."""
+    """The three pools of a listener; each connection is in one of them until :meth:`closed`."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.pending = Pool[C](limits.pending, limits.per_address, grace_s=GRACE_S)
@@ -205,7 +203,7 @@ class ConnectionLimiter(Generic[C]):
         return verdict
 
     def requested(self, connection: C, address: str, now: float, *, privileged: bool) -> AdmissionResult | None:
-        """Admit a request whose head has been read, or return why it is refused; a refusal must end its connection.
+        """Admit a request with a complete head, or return the reason of its refusal, which must end the connection.
 
         One connection may carry requests of both kinds in turn, as those of a proxy do.
         """
@@ -214,13 +212,13 @@ class ConnectionLimiter(Generic[C]):
         verdict = self._transfer(connection, self.readers, address, now)
         if verdict is not None:
             self.refused[verdict] += 1
-            # Not evicted before the refusal was sent.
+            # Not evicted before the refusal is sent.
             for pool in (self.pending, self.privileged):
                 pool.set_busy(connection)
         return verdict
 
     def admits_at_once(self, connection: C, address: str, now: float) -> bool:
-        """Admit a reader's request that is answered in this very step; False, and nothing counted, if it is refused."""
+        """Admit a reader's request answered in this very step; if refused, return False and count nothing."""
         if self._transfer(connection, self.readers, address, now) is not None:
             return False
         self.readers.set_idle(connection, now)
@@ -233,7 +231,7 @@ class ConnectionLimiter(Generic[C]):
                 pool.set_idle(connection, now)
 
     def closed(self, connection: C) -> None:
-        """Remove a connection that has ended, or was handed over."""
+        """Remove a connection that ended or was handed over."""
         for pool in (self.pending, self.readers, self.privileged):
             pool.leave(connection)
 
@@ -258,7 +256,7 @@ class ReadyConnection(Protocol):
 
 
 class ReadsPerTurn:
-    """How many reads may begin in a turn of the event loop: few while ``is_writing``, and none when that begins."""
+    """The number of reads allowed to begin per turn of the event loop: few while ``is_writing``, none at its start."""
 
     def __init__(self, is_writing: Callable[[], bool]) -> None:
         self._is_writing = is_writing
@@ -267,7 +265,7 @@ class ReadsPerTurn:
         self._last_turn = -math.inf
 
     def __call__(self, now: float) -> int:
-        """Return the number for the turn at ``now``, monotonic seconds that never decrease; 0: none yet."""
+        """Return the number for the turn at ``now`` (monotonic seconds, never decreasing); 0: none yet."""
         if not self._is_writing():
             self._since = math.inf
             return REQUESTS_PER_TURN
@@ -278,22 +276,22 @@ class ReadsPerTurn:
 
 
 PAUSE_S: Final = 0.001
-"""Time until the next turn after one in which no request may begin: the loop sleeps meanwhile."""
+"""Pause after a turn in which no request may begin: the loop sleeps meanwhile."""
 
 Schedule = Callable[[Callable[[], None]], object]
-"""Has the event loop call a function."""
+"""Schedules a function on the event loop."""
 
 
 class RequestTurns:
     """Limits the requests begun in one turn of the loop; the others wait, first come, first served.
 
-    Without it, the requests of a thousand readers are processed in a single turn, and a task that needs twenty turns
-    waits for twenty thousand requests. The queue is bounded by the connections, each of which waits at most once.
+    Otherwise the requests of a thousand readers are processed in one turn, and a task of twenty turns waits for twenty
+    thousand requests. The queue is bounded by the connections, each of which waits at most once.
 
     Args:
         soon: calls in the next turn.
         later: calls after :data:`PAUSE_S`.
-        per_turn: returns how many may begin in this turn.
+        per_turn: returns the number allowed to begin in this turn.
     """
 
     def __init__(self, soon: Schedule, later: Schedule, per_turn: Callable[[], int]) -> None:
@@ -317,7 +315,7 @@ class RequestTurns:
         return True
 
     def wait(self, connection: ReadyConnection) -> None:
-        """Queue a connection after :meth:`may_begin` has returned False; it may be in the queue only once."""
+        """Queue a connection after :meth:`may_begin` returned False; at most once at a time."""
         self._waiting.append(connection)
 
     def _begin_turn(self) -> None:
@@ -335,7 +333,7 @@ class RequestTurns:
 
 
 def turns_of_loop(per_turn: Callable[[float], int] = lambda _now: REQUESTS_PER_TURN) -> RequestTurns:
-    """Return a limit of requests for the running event loop; ``per_turn`` gets monotonic seconds."""
+    """Limit requests per turn of the running event loop; ``per_turn`` gets monotonic seconds."""
 
     def soon(call: Callable[[], None]) -> object:
         return asyncio.get_running_loop().call_soon(call)

@@ -37,13 +37,13 @@ from diem.protocol import feed
 
 CONNECT_TIMEOUT_S: Final = 3.0
 DIAL_ERRORS: Final = (OSError, InvalidHandshake, EOFError, PeerNotAuthenticated, IncompatiblePeer)
-"""Errors of :func:`dial` after which it is worth trying again."""
+"""Errors of :func:`dial` worth a retry."""
 
 
 class Challenge(asyncio.Protocol):
-    """First exchange on a connection: until the peer has proved that it has the key, nothing else is sent to it.
+    """First exchange on a connection: nothing else is sent until the peer has proved the key.
 
-    ``authorization`` is resolved with the header of the upgrade request, or has the error.
+    ``authorization`` resolves to the header of the upgrade request, or to the error.
 
     Args:
         key: the key.
@@ -67,7 +67,7 @@ class Challenge(asyncio.Protocol):
         self.transport.write(self._auth.challenge(self._url.netloc))
 
     def data_received(self, data: bytes) -> None:
-        """Verify the answer, behind which nothing may follow."""
+        """Verify the answer, with no data allowed after it."""
         self._head += data
         ended = self._head.find(HEAD_END) + len(HEAD_END)
         if ended < len(HEAD_END) and len(self._head) <= MAX_ANSWER_BYTES:
@@ -93,13 +93,13 @@ class Challenge(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if not self.authorization.done():
             self.authorization.set_exception(error)
-            # Retrieved: nobody awaits it if the dialer times out in the same turn of the loop.
+            # Retrieved, as nobody awaits it if the dialer times out in the same turn of the loop.
             self.authorization.exception()
         self.transport.abort()
 
 
 class ClientConnection(Connection):
-    """A connection that this process dials; ``opened`` is resolved at the end of the handshake, or has its error."""
+    """A connection dialled by this process; ``opened`` resolves at the end of the handshake, or to its error."""
 
     __slots__ = ("opened",)
 
@@ -154,7 +154,7 @@ class ClientConnection(Connection):
 
     def _fail(self, error: Exception) -> None:
         self.opened.set_exception(error)
-        # Retrieved: nobody awaits it if the dialer times out in the turn of the loop in which it connects.
+        # Retrieved, as nobody awaits it if the dialer times out in the same turn of the loop.
         self.opened.exception()
 
 
@@ -172,21 +172,21 @@ async def dial(
 ) -> C:
     """Connect to ``ws(s)://host:port/path`` and finish the opening handshake; redirects and proxies are not followed.
 
-    A port of this machine is reached at its Unix socket in ``sockets``, if it has one that answers.
+    A port of this machine is reached through its Unix socket in ``sockets``, if that answers.
 
     Args:
         url: that of the link.
-        key: which both ends prove to have.
-        connection: makes the connection from the value of its ``Authorization`` header.
+        key: proved by both ends.
+        connection: makes the connection from its ``Authorization`` header.
         sockets: directory of Unix sockets.
         tls: of ``wss`` URLs; None: the system's authorities decide.
-        address: IP address to connect to, in place of that of the URL's host, whose name a certificate must have.
+        address: IP address to connect to instead of resolving the URL's host, which a certificate must still name.
 
     Raises:
         OSError: the connection failed or was lost.
         TimeoutError: the handshake took longer than 3 s.
-        PeerNotAuthenticated: what answers there did not prove that it has the key.
-        IncompatiblePeer: it speaks no version of the internal protocol that this process does.
+        PeerNotAuthenticated: the answering peer did not prove the key.
+        IncompatiblePeer: it shares no version of the internal protocol with this process.
         InvalidHandshake: the answer was not 101.
     """
     made: C | None = None
@@ -220,7 +220,7 @@ async def _connect(
     path = unix_sockets.find_socket(sockets, host, port)
     challenge = partial(Challenge, key, url)
     if path is not None:
-        # The socket of a process that was killed still exists, and refuses.
+        # A killed process leaves its socket behind, which refuses connections.
         with contextlib.suppress(OSError):
             return (await loop.create_unix_connection(challenge, os.fspath(path)))[1]
     if not secure:
@@ -230,16 +230,15 @@ async def _connect(
 
 RETRY_BASE_S: Final = 0.1
 RETRY_CAP_S: Final = 2.0
-"""Longest delay between two attempts: internal links heal fast."""
+"""Longest delay between two attempts, so that internal links heal fast."""
 INCOMPATIBLE_RETRY_S: Final = 5.0
-"""Seconds before a peer is dialled again that speaks no version of the internal protocol that this process does: soon
-enough for a link to be open within 10 s of the replacement of either."""
+"""Seconds before an incompatible peer is redialled: soon enough for a link within 10 s of either's replacement."""
 STABLE_AFTER_S: Final = 5.0
-"""Seconds for which a link must have been open for the backoff to start over."""
+"""Seconds that a link must be open to reset the backoff."""
 
 
 class LinkConnection(ClientConnection):
-    """A connection of a :class:`Reconnector`, which waits for its loss."""
+    """A connection of a :class:`Reconnector`, which awaits its loss."""
 
     __slots__ = ("lost",)
 
@@ -260,8 +259,8 @@ K = TypeVar("K", bound=LinkConnection)
 class Reconnector(ABC, Generic[K]):
     """Keeps one link to ``peer`` open: dials ``urls`` in turn, with full jitter at most 2 s apart.
 
-    A link that is silent for 5 s is cut (:class:`LinkMonitor`). Subclasses make the connection, and handle its opening
-    and its loss.
+    A link that is silent for 5 s is cut (:class:`LinkMonitor`). Subclasses create the connection and handle its opening
+    and loss.
     """
 
     def __init__(
@@ -290,7 +289,7 @@ class Reconnector(ABC, Generic[K]):
 
     @abstractmethod
     def _connection(self, url: str, authorization: str) -> K:
-        """Make the connection whose peer has been authenticated."""
+        """Create the connection to an authenticated peer."""
 
     @abstractmethod
     def _on_open(self, link: K, url: str) -> None:

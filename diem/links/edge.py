@@ -1,4 +1,4 @@
-"""Front end of one process: the state that its client connections share, their admission, metrics and drain."""
+"""Front end of one process: the shared state of its client connections, their admission, metrics and drain."""
 
 import asyncio
 import math
@@ -56,21 +56,20 @@ MAX_VIOLATIONS: Final = 3
 VIOLATION_WINDOW_S: Final = 60.0
 MAX_VIOLATORS: Final = 4096
 EXPLANATIONS: Final = RateLimit(5.0, 20.0)
-"""Requests of one address for the reason of a refusal; a page makes one for each refused handshake."""
+"""Rate of one address's requests for a refusal's reason; a page makes one per refused handshake."""
 FETCHES_PER_S: Final = 4000
-"""Fetches of the clients of one server in a second, where all begin to fetch at once: half of what the Data Service
-answers from memory on one core, if nothing between them caches."""
+"""Fetches per second by one server's clients if all start at once: half of one core of the Data Service, uncached."""
 MIN_FETCH_WINDOW_MS: Final = 100
-"""Clients whose fetches are over in less than that need not spread them."""
+"""Minimum window: fetches that complete sooner need no spreading."""
 CLOSED_AT_ONCE: Final = 100
-"""Connections closed in one turn of the loop when their tokens expire together, which takes some milliseconds."""
+"""Connections closed per turn of the loop when tokens expire together, some milliseconds of work."""
 DRAIN_RETRY_MS: Final = 500
-"""Window in which a client of a stopping server reconnects: it has no server meanwhile."""
+"""Reconnect window of a stopping server's clients, which are without a server meanwhile."""
 DRAIN_RATE_SHARE: Final = 0.5
-"""Of the rate at which one other server admits clients: one may have to take all of them, and others arrive as well."""
+"""Share of the rate at which one other server admits clients: it may have to take them all, besides other arrivals."""
 DRAIN_STEP_S: Final = 0.1
 BURST_S: Final = 5.0
-"""Seconds' worth of new connections, over all addresses, that may come at once."""
+"""Burst of new connections over all addresses, in seconds of their rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +77,11 @@ class AdmissionRules:
     """Origins, trusted proxies and limits of client connections (docs/reliability.md S2, S3, S13, S18)."""
 
     anonymous: Anonymous = "auto"
-    """Clients that need no token: all but programs (no Origin) of other machines, none, or those of this machine where
-    ``loopback_bind``."""
+    """Clients exempt from tokens: all but remote programs (no Origin), none, or local ones if ``loopback_bind``."""
     anonymous_data: Anonymous = "auto"
-    """Clients that may be sent data without a token: all, none, or those of this machine where ``loopback_bind``."""
+    """Clients that may be sent data without a token: all, none, or those on this machine if ``loopback_bind``."""
     tokens: bool = False
-    """Clients can authenticate with tokens."""
+    """True if clients can authenticate with tokens."""
     origins: frozenset[str] = frozenset()
     """Exact origins allowed besides the page's on a loopback bind."""
     page_port: int | None = None
@@ -93,11 +91,11 @@ class AdmissionRules:
     rate_per_address: float | None = None
     """New connections of one address a second; None: 10, or a fifth of ``per_address`` if that is more."""
     limit_loopback: bool = True
-    """Clients of this machine have the limits of one address, too."""
+    """True if clients on this machine have the limits of one address, too."""
     per_user: int = CONNECTIONS_PER_USER
-    """Connections with tokens of one user."""
+    """Maximum number of connections with tokens of one user."""
     subscriptions: int = messages.SUBSCRIPTIONS
-    """Subscriptions of one connection, which a client may request all at once."""
+    """Maximum number of subscriptions per connection; a client may request all at once."""
     capacity: int = 10_000
     rate: float = 200.0
     """New connections a second, over all addresses; five seconds' worth may come at once."""
@@ -106,9 +104,9 @@ class AdmissionRules:
     def address_limits(self) -> AddressLimits:
         """Limits of one address.
 
-        All of its connections may come back at once, as after the loss of a server, and each may request all of its
+        All of its connections may reconnect at once, as after the loss of a server, and each may request all of its
         subscriptions twice before it has to wait. An address is readmitted only once it may request all of them:
-        otherwise each attempt would use up its allowance before it is complete.
+        otherwise each attempt would use up its allowance before completing.
         """
         rate = max(CONNECT_RATE_PER_S, self.per_address / 5) if self.rate_per_address is None else self.rate_per_address
         burst = message_burst(self.subscriptions)
@@ -122,7 +120,7 @@ class AdmissionRules:
 
 
 def admission_rules(settings: EdgeSettings) -> AdmissionRules:
-    """Return the rules that a process was configured with."""
+    """Return the rules configured for a process."""
     return AdmissionRules(
         anonymous=settings.anonymous,
         anonymous_data=settings.anonymous_data,
@@ -142,17 +140,17 @@ def admission_rules(settings: EdgeSettings) -> AdmissionRules:
 
 
 class Admitted(NamedTuple):
-    """A client whose handshake is accepted."""
+    """An admitted client."""
 
     allowance: MessageAllowance
     anonymous: bool
-    """It needs no token."""
+    """True if it needs no token."""
     anonymous_data: bool
-    """It may be sent data without one."""
+    """True if it may be sent data without one."""
 
 
 class Admission:
-    """Decides on opening handshakes, and counts the admitted connections and the rate violations of each address."""
+    """Decides on opening handshakes; counts admitted connections and rate violations by address."""
 
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
@@ -167,25 +165,25 @@ class Admission:
 
     @property
     def rate(self) -> float:
-        """Return the rate at which connections are admitted, per second in the long run."""
+        """Return the long-term rate of admitted connections per second."""
         return self._rules.rate
 
     @property
     def capacity(self) -> int:
-        """Return how many clients this process accepts."""
+        """Return the maximum number of clients of this process."""
         return self._rules.capacity
 
     @property
     def open(self) -> int:
-        """Admitted connections that were not released."""
+        """Number of admitted connections not yet released."""
         return self._quota.open
 
     def open_of(self, address: str) -> int:
-        """Return the admitted connections of one address."""
+        """Return the number of admitted connections of one address."""
         return self._quota.open_of(address)
 
     def handshakes(self) -> HandshakeLimiter:
-        """Return what decides on TLS handshakes, by the limits of these rules."""
+        """Return the limiter of TLS handshakes by these rules."""
         rules = self._rules
         loopback = None if rules.limit_loopback else rules.capacity
         limits = HandshakeLimits.of_clients(
@@ -208,7 +206,7 @@ class Admission:
         return address, Admitted(outcome, anonymous, anonymous and anonymous_data)
 
     def refusal(self, peer: str, headers: Headers, now: float) -> Refusal | None:
-        """Return why :meth:`admit` would refuse such a client now, None if it would not; counts nothing."""
+        """Return the reason why :meth:`admit` would refuse such a client now, else None; counts nothing."""
         address, anonymous = self._check(peer, headers)
         if isinstance(anonymous, Refusal):
             return anonymous
@@ -216,19 +214,19 @@ class Admission:
         return None if outcome is None else self._beyond(outcome, address, now)
 
     def beyond_explanations(self, peer: str, headers: Headers, now: float) -> tuple[str, Refusal | None]:
-        """Count a request for the reason of a refusal; return the client's address, and the answer beyond the rate."""
+        """Count a request for a refusal's reason; return the client's address, and the answer if beyond the rate."""
         address = self._resolve(peer, headers)
         wait_s = self._explanations.take(address, now)
         return address, by_rate_of_requests(math.ceil(wait_s)) if wait_s else None
 
     def _resolve(self, peer: str, headers: Headers) -> str:
-        """Return the client's address, which trusted proxies pass on."""
+        """Return the client's address, as forwarded by trusted proxies."""
         hops = headers.get_all("X-Forwarded-For")
         relayed = "Forwarded" in headers or "Via" in headers
         return self._addresses.resolve(peer, ", ".join(hops) if hops else None, relayed=relayed)
 
     def _check(self, peer: str, headers: Headers) -> tuple[str, bool | Refusal]:
-        """Return the client's address, and whether it needs no token, or why it may not connect at all."""
+        """Return the client's address, and whether it needs no token, or the reason why it may not connect."""
         rules = self._rules
         try:
             origin = headers.get("Origin")
@@ -245,7 +243,7 @@ class Admission:
         return address, anonymous if anonymous or rules.tokens else NO_TOKENS
 
     def _beyond(self, result: AdmissionResult, address: str, now: float) -> Refusal:
-        """Return the refusal of a client beyond a limit of its address or of the process."""
+        """Return the refusal for exceeding a limit of the address or the process."""
         rules = self._rules
         bound = {
             AdmissionResult.ADDRESS_LIMIT: rules.per_address,
@@ -256,17 +254,17 @@ class Admission:
         return by_limit(result, bound, max(1, math.ceil(self._quota.retry_after(address, now))))
 
     def user_refusal(self, result: AdmissionResult, retry_after_s: int) -> Refusal:
-        """Return the refusal of a client beyond a limit of its user."""
+        """Return the refusal for exceeding a limit of the user."""
         return by_limit(result, self._rules.per_user, retry_after_s)
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
-        """Forget an admitted connection; what it used of its allowance stays charged to its address for a while."""
+        """Release an admitted connection; its used allowance stays charged to its address for a while."""
         self._quota.release(address, allowance, now)
 
     def add_violation(self, address: str, now: float) -> bool:
         """Count a rate violation; return whether the address exceeds :data:`MAX_VIOLATIONS`.
 
-        Bounded by :data:`MAX_VIOLATORS`: the least recent address is forgotten.
+        Bounded by :data:`MAX_VIOLATORS`: the least recent address is evicted.
         """
         key = address_key(address)
         count, since = self._violations.pop(key, (0, now))
@@ -279,13 +277,13 @@ class Admission:
 
 
 def fetch_window_ms(clients: int) -> int:
-    """Return the time over which so many clients spread the fetches of one update without data; 0: they are few."""
+    """Return the window in which this many clients spread the fetches of one update without data; 0 if they are few."""
     window_ms = 1000 * clients // FETCHES_PER_S
     return min(window_ms, MAX_FETCH_WINDOW_MS) if window_ms >= MIN_FETCH_WINDOW_MS else 0
 
 
 class DrainPace(NamedTuple):
-    """How a stopping process sends its clients away."""
+    """Pace at which a stopping process closes its clients."""
 
     spread_s: float
     """From the first close to the last."""
@@ -294,10 +292,10 @@ class DrainPace(NamedTuple):
 
 
 def drain_pace(clients: int, rate: float, seconds: float) -> DrainPace:
-    """Return how to close ``clients`` connections within ``seconds``, where another server admits ``rate`` a second.
+    """Return the pace to close ``clients`` connections within ``seconds``, if another server admits ``rate`` a second.
 
-    A client is without a server for its own reconnect only, as long as there is time to close one after the other. What
-    the others cannot take by then, in addition to their burst, is spread by the window instead.
+    While there is time to close one after the other, a client is without a server only for its own reconnect. Clients
+    beyond the others' rate and burst are spread by the window instead.
     """
     spread_s = min(clients / (DRAIN_RATE_SHARE * rate), 0.8 * seconds)
     excess = clients - rate * (BURST_S + spread_s)
@@ -312,9 +310,9 @@ class EdgeRules:
     mode: str
     subscriptions: int = messages.SUBSCRIPTIONS
     data: bool = False
-    """Clients may ask for the data of updates."""
+    """True if clients may request updates with data."""
     compression: bool = False
-    """Data is compressed for clients that offer it."""
+    """True if data is compressed for clients that offer it."""
 
 
 class EdgeClient(WheelMember, Member, Protocol):
@@ -332,13 +330,13 @@ class EdgeClient(WheelMember, Member, Protocol):
 
 
 class Service:
-    """Answers the requests of clients: a server from its hub at once, a proxy later, through servers.
+    """Answers client requests: a server from its hub at once, a proxy later, through servers.
 
-    Implementations inherit it, and override the events that they need.
+    Implementations inherit it and override the events they need.
     """
 
     def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
-        """Answer with ``subscribed``, or with several of them that together cover all names."""
+        """Answer with one or more ``subscribed`` that together cover all names."""
         raise NotImplementedError
 
     def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
@@ -346,24 +344,24 @@ class Service:
         raise NotImplementedError
 
     def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
-        """End the subscriptions of a client whose rights have become fewer; return the endpoints concerned.
+        """End the subscriptions lost with a client's rights; return the endpoints concerned.
 
-        Nothing follows for endpoints that ``allows`` refuses. Requests that wait for them are answered with
+        Nothing follows for endpoints that ``allows`` refuses. Pending requests for them are answered with
         ``forbidden``.
         """
         raise NotImplementedError
 
     def joined(self, client: EdgeClient) -> None:
-        """Called once a client was sent its ``welcome``."""
+        """Called once a client has been sent its ``welcome``."""
 
     def blocked(self, client: EdgeClient) -> None:
-        """Called when a client is slow: its session conflates, and no requests of it are read."""
+        """Called when a client is slow: its session conflates, and its requests are not read."""
 
     def unblocked(self, client: EdgeClient) -> None:
         """Called when a blocked client accepts data again."""
 
     def left(self, client: EdgeClient) -> None:
-        """Called once when a client goes, before it leaves the fan-out."""
+        """Called once when a client disconnects, before it leaves the fan-out."""
 
 
 class TraceSink(Protocol):
@@ -392,7 +390,7 @@ class HubService(Service):
         client.respond(messages.unsubscribed(request.id, request.endpoints))
 
     def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
-        """Unsubscribe the client from endpoints that it may no longer see."""
+        """Unsubscribe the client from endpoints that it may no longer read."""
         return self._hub.fanout.unsubscribe_refused(client.session, allows)
 
 
@@ -434,9 +432,9 @@ class Edge:
         self.fanout.broadcast(self.status_frame)
 
     def meter_of(self, claims: Claims) -> ReadMeter:
-        """Return what counts the data of a client with a token: by its API key and user, where that is reported.
+        """Return the meter for the data of a client with a token: by its API key and user, if reported.
 
-        Other issuers have keys of their own, which say nothing of those of the Data Service.
+        Keys of other issuers are unrelated to the Data Service's.
         """
         if self.read_meters is None or not claims.key or claims.issuer != ISSUER:
             return UNMETERED
@@ -450,7 +448,7 @@ class Edge:
                 connection.close(Close.MOVED, "retry=2000")
 
     async def run(self) -> None:
-        """Ping the clients and close those whose time is over, until cancelled."""
+        """Ping the clients and close those past their deadline, until cancelled."""
         while True:
             await asyncio.sleep(1.0)
             self.wheel.tick()
@@ -458,14 +456,14 @@ class Edge:
             await self.close_due()
 
     async def send_heartbeats(self) -> None:
-        """Send a frame to the clients that were sent none for a while; between slots of the wheel, others run."""
+        """Send a frame to clients without a recent one; yield to other tasks between slots of the wheel."""
         for members in self.wheel.due_every(HEARTBEAT_CHECK_S):
             for connection in members:
                 connection.on_heartbeat_check()
             await asyncio.sleep(0)
 
     async def close_due(self) -> None:
-        """Close clients that have not authenticated in time, or whose token has expired or was revoked."""
+        """Close clients that did not authenticate in time, or whose token expired or was revoked."""
         for number, (connection, code, reason) in enumerate(self.auth.pop_due(self.connections), start=1):
             # It may have refreshed its token while others were closed.
             if self.auth.is_due(connection):
@@ -476,17 +474,17 @@ class Edge:
     async def drain(self, seconds: float) -> None:
         """Close every client with 1012, one after the other, and return when all have left, within ``seconds``.
 
-        Those that are still there are served meanwhile. The caller has closed the public listener: whoever connects
-        from now on, and clients that come back, reach another server.
+        Remaining clients are served meanwhile. The caller has closed the public listener: new and returning clients
+        reach another server.
         """
         self.draining = True
         loop = asyncio.get_running_loop()
         began, waiting = loop.time(), list(self.connections)
-        # Clients of the only server have nowhere to go: the sooner they are closed, the sooner its successor starts.
+        # Clients of the only server have nowhere to go: closing them sooner starts its successor sooner.
         pace = drain_pace(len(waiting), self.admission.rate, 0.0 if self.rules.mode == "single" else seconds)
         steps = min(len(waiting), 1 + int(pace.spread_s / DRAIN_STEP_S))
         for step in range(steps):
-            # By the clock, because closing takes time as well.
+            # By the clock, because closing takes time, too.
             await asyncio.sleep(max(0.0, began + step * pace.spread_s / steps - loop.time()))
             for connection in waiting[step::steps]:
                 connection.close(Close.RESTART, f"retry={pace.retry_ms}")

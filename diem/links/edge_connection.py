@@ -36,16 +36,16 @@ from diem.tokens.claims import Claims
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
 MAX_CHUNK_BYTES: Final = 8 * 1024
 MAX_PENDING_HANDSHAKES: Final = 1024
-"""Connections without a request yet; each has 10 s to send it."""
+"""Maximum number of connections without a request; each has 10 s to send it."""
 USER_RETRY_AFTER_S: Final = 30
-"""A user's connection that is gone without a close is noticed within 35 s: there may be room then."""
+"""Retry delay: a user's connection lost without a close is noticed within 35 s, which may make room."""
 PATH: Final = "/ws"
 ALIVE_PATH: Final = "/livez"
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
 LEASE_TIMEOUT_S: Final = 1.0
 """Longest wait of a subscription for the first lease of its API key."""
 STALL_TIMEOUT_S: Final = 10.0
-"""Seconds without progress of a blocked client before it is closed with 4002 (docs/reliability.md S15)."""
+"""Seconds without progress after which a blocked client is closed with 4002 (docs/reliability.md S15)."""
 
 
 class EdgeConnection(ServerConnection):
@@ -101,7 +101,7 @@ class EdgeConnection(ServerConnection):
     # Handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Bound the connections without a request, which no address limit counts yet: abort the oldest beyond it."""
+        """Bound the connections without a request, not yet counted by any address limit, by aborting the oldest."""
         super().connection_made(transport)
         pending = self._edge.pending_handshakes
         if len(pending) >= MAX_PENDING_HANDSHAKES:
@@ -129,7 +129,7 @@ class EdgeConnection(ServerConnection):
         # One text for all clients of a page: admitted origins are few.
         self._origin = None if origin is None else intern(origin)
         claims: Claims | None = None
-        # After the limits of the address, because a signature costs more than all else here.
+        # After the address limits, because a signature costs more than everything else here.
         if tokens := bearer_tokens(request.headers.get_all("Sec-WebSocket-Protocol")):
             try:
                 claims = edge.auth.verify(tokens[0], self._origin)
@@ -145,18 +145,18 @@ class EdgeConnection(ServerConnection):
         self._welcome(request.path.partition("?")[2], claims, anonymous=outcome.anonymous)
 
     def _is_handshake(self, request: Request) -> bool:
-        """Return whether to decide on a request; what is none, or comes too early or late, is answered."""
+        """Return whether a request is a handshake to decide on; any other, or one at a bad time, is answered here."""
         edge = self._edge
         path = request.path.partition("?")[0]
         if path == ALIVE_PATH:
-            # Whether this process is there, as a load balancer asks before each client; not a client that is refused.
+            # A load balancer's probe before each client, not a refused client.
             self.reply(health_reply(path, lambda: None))
         elif path != PATH:
             self._refuse(request, self.peer, WRONG_PATH)
         elif "Upgrade" not in request.headers:
             self._explain(request)
         elif not edge.ready or edge.draining:
-            # Not a security event: every client meets it while a server starts.
+            # Not a security event: every client gets this while a server starts.
             edge.refused[503] += 1
             self.reply(NOT_READY.reply())
         else:
@@ -207,13 +207,13 @@ class EdgeConnection(ServerConnection):
         origin = " ".join(request.headers.get_all("Origin"))
         code, detail = refusal.status, refusal.detail
         if refusal.cause is Cause.BAD_REQUEST:
-            # Scanners of ports cause these: no operator is to be warned of each.
+            # Caused by port scanners, not worth a warning each.
             security_log.record(kind, address=address, origin=origin, code=code, detail=detail)
         else:
             security_log.refuse(kind, refusal.cause, address=address, origin=origin, code=code, detail=detail)
 
     def _explain(self, request: Request) -> None:
-        """Answer a page that asks why its handshake was refused; it is no client, and counts only beyond its rate."""
+        """Answer a page's request for the reason of its refused handshake; it counts only beyond its rate."""
         edge = self._edge
         if not edge.ready or edge.draining:
             self.reply(NOT_READY.problem())
@@ -229,7 +229,7 @@ class EdgeConnection(ServerConnection):
     # Messages
 
     def data_received(self, data: bytes) -> None:
-        """Handle data in chunks: the library parses a whole chunk before a flood in it can be detected."""
+        """Handle data in chunks: a flood is detected only after the library has parsed a whole chunk."""
         most = compression.MAX_CHUNK_BYTES if self.protocol.extensions else MAX_CHUNK_BYTES
         if len(data) <= most:
             super().data_received(data)
@@ -241,7 +241,7 @@ class EdgeConnection(ServerConnection):
 
     def on_frame(self, frame: Frame) -> None:
         """Limit pings, pongs and fragments like messages: each costs the library as much as a message."""
-        # Frames arrive only after the handshake, so there is an allowance.
+        # Frames arrive after the handshake only, so there is an allowance.
         if frame.opcode is not Opcode.CLOSE and (
             self._flooded or not self._allowance.admit_frame(asyncio.get_running_loop().time())
         ):
@@ -266,7 +266,7 @@ class EdgeConnection(ServerConnection):
             self._send_error(error)
             return
         if self._postponed is not None:
-            # Reading is paused: these came in the same packet.
+            # Reading is paused: these arrived in the same packet.
             self._postponed.append(request)
         elif isinstance(request, messages.Subscribe) and request.data and self._waits_for_lease():
             self._postponed = [request]
@@ -290,7 +290,7 @@ class EdgeConnection(ServerConnection):
             if request.client is not None and self.session.trace is not None:
                 self.session.trace.identified(request.client)
             if self.claims is None:
-                # Still subscribed, to updates without data, which the client fetches by the rules of the Data Service.
+                # Subscribed without data, which the client fetches by the rules of the Data Service.
                 request = request._replace(data=request.data and self._anonymous_data)
             elif not self.claims.everything:
                 request = self._permit(request, self.claims)
@@ -299,9 +299,9 @@ class EdgeConnection(ServerConnection):
             edge.service.subscribe(self, request)
 
     def _waits_for_lease(self) -> bool:
-        """Pause reading until the API key of the client has a lease, which the first of its clients has requested.
+        """Pause reading until the client's API key has a lease, requested by its first client.
 
-        Without one, that client would be sent no data, and fetch it: after :data:`LEASE_TIMEOUT_S` it is.
+        Without one, the client would get no data and fetch it, as happens after :data:`LEASE_TIMEOUT_S`.
         """
         if not any(part.wait_for_lease(self._resume_requests) for part in self.session.meter.parts[:1]):
             return False
@@ -310,7 +310,7 @@ class EdgeConnection(ServerConnection):
         return True
 
     def _resume_requests(self) -> None:
-        """Handle the requests that have waited; a repeat does nothing."""
+        """Handle the waiting requests; idempotent."""
         postponed, self._postponed = self._postponed, None
         if postponed is None:
             return
@@ -324,7 +324,7 @@ class EdgeConnection(ServerConnection):
         return self._allowance.take_data(asyncio.get_running_loop().time(), size)
 
     def _permit(self, request: messages.Subscribe, claims: Claims) -> messages.Subscribe:
-        """Return the request with the names that the token covers; the others are rejected, existing or not."""
+        """Return the request with the names covered by the token; others are rejected, existing or not."""
         covered = {name: known for name, known in request.endpoints.items() if claims.allows(name)}
         if len(covered) == len(request.endpoints):
             return request
@@ -344,7 +344,7 @@ class EdgeConnection(ServerConnection):
         return request._replace(endpoints=covered, rejected=rejected)
 
     def _authenticate(self, request: messages.Auth) -> None:
-        """Take over the rights of a token: end the subscriptions that it does not cover, then confirm."""
+        """Adopt the rights of a token: end the subscriptions it does not cover, then confirm."""
         edge = self._edge
         try:
             claims = edge.auth.verify(request.token, self._origin)
@@ -373,7 +373,7 @@ class EdgeConnection(ServerConnection):
         edge.fanout.set_meter(self.session, edge.meter_of(claims))
 
     def _count_user(self, claims: Claims) -> Refusal | None:
-        """Count the connection for the user of a token, once; beyond the user's limits return why not."""
+        """Count the connection for a token's user, once; beyond the user's limits return the refusal."""
         user = claims.user
         if user == self._user:
             return None
@@ -395,7 +395,7 @@ class EdgeConnection(ServerConnection):
             self._user = None
 
     def respond(self, reply: bytes, replay: Sequence[bytes] = ()) -> None:
-        """Send the reply to a request and the frames that follow from it, unless the connection is closing."""
+        """Send the reply to a request and its consequent frames, unless the connection is closing."""
         if not self.is_open:
             self.session.drop(replay)
             return
@@ -462,7 +462,7 @@ class EdgeConnection(ServerConnection):
             self.session.recently_sent = True
 
     def on_heartbeat_check(self) -> None:
-        """Send a heartbeat if nothing was sent since the last check; a blocked client has frames still to come."""
+        """Send a heartbeat if nothing was sent since the last check; a blocked client has frames pending."""
         session = self.session
         if session.recently_sent:
             session.recently_sent = False
@@ -471,7 +471,7 @@ class EdgeConnection(ServerConnection):
             session.recently_sent = True
 
     def on_pong_deadline(self) -> None:
-        """Close with 1011 if nothing has arrived since the ping 10 s ago; a blocked client's pong is not read."""
+        """Close with 1011 if nothing arrived since the ping 10 s ago; a blocked client's pong is not read."""
         if not self.alive and not self.session.blocked:
             self.close(Close.INTERNAL_ERROR, "no pong")
 
@@ -489,7 +489,7 @@ class EdgeConnection(ServerConnection):
                 # To read the client's answer to the close frame.
                 self.transport.resume_reading()
             if self.session.trace is not None:
-                # Before the hub forgets the subscriptions that it records.
+                # Before the hub forgets the subscriptions to be recorded.
                 self.session.trace.ended()
                 self.session.trace = None
             edge.service.left(self)
@@ -513,7 +513,7 @@ class EdgeConnection(ServerConnection):
     # Flow control: conflation instead of a queue
 
     def pause_writing(self) -> None:
-        """Conflate: hold the latest frame of each endpoint, and read no requests."""
+        """Conflate: hold the latest frame of each endpoint, and stop reading requests."""
         if self in self._edge.connections:
             self.session.block()
             self.transport.pause_reading()
@@ -523,7 +523,7 @@ class EdgeConnection(ServerConnection):
             self._stall = asyncio.get_running_loop().call_later(0, self._check_stall)
 
     def resume_writing(self) -> None:
-        """Send the held frames, then the current status, which the client may have missed."""
+        """Send the held frames, then the current status, possibly missed by the client."""
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
@@ -549,7 +549,7 @@ class EdgeConnection(ServerConnection):
 
 
 def _refusal(error: AuthRefused) -> Refusal:
-    """Return the refusal of a handshake with a token that is not accepted."""
+    """Return the refusal of a handshake for its token."""
     if error.code is Close.OVERLOAD:
         return Refusal(503, Cause.NOT_READY, error.reason, RETRY_AFTER_S)
     cause = Cause.ORIGIN if isinstance(error, OriginRefused) else Cause.UNAUTHORISED

@@ -1,13 +1,13 @@
-"""Pure: compare the answers of several metadata services by the epochs of their maps, and ignore outdated ones."""
+"""Compares the answers of several metadata services by the epochs of their maps, ignoring outdated ones; pure."""
 
 from typing import Final
 
 ACCEPT_OLDER_AFTER_S: Final = 60.0
-"""Seconds of nothing but older maps after which one is accepted: the map was started over."""
+"""Seconds of only older maps after which one is accepted: the map was recreated."""
 
 
 class EpochGuard:
-    """Keeps a client of several services from going back to an older map when one of them lags."""
+    """Keeps a client of several services from returning to an older map when one lags."""
 
     def __init__(self) -> None:
         self._epoch = -1
@@ -17,7 +17,7 @@ class EpochGuard:
 
     @property
     def behind(self) -> bool:
-        """The last answer was older than the map in force."""
+        """True if the last answer was older than the map in force."""
         return self._older_since is not None
 
     def admits(self, epoch: int, now: float, partitions: int | None = None) -> bool:
@@ -27,7 +27,7 @@ class EpochGuard:
         again (docs/protocol.md section 3).
         """
         if epoch < self._epoch and partitions == self._partitions:
-            # A client that polls rarely does not know which maps there were between two answers.
+            # A client that polls rarely does not know the maps between two answers.
             if self._older_since is None or now - self._older_at > ACCEPT_OLDER_AFTER_S:
                 self._older_since = now
             self._older_at = now

@@ -1,8 +1,8 @@
 """Answers to plain reads in one step of the event loop, without the HTTP library and the application; pure.
 
-Where the answer is ready in memory, nearly all of its cost is that of the parser, the task and the application. So a
-listener first offers each request to a :class:`FastPath`, provided that its head arrived whole and has nothing unusual:
-what :func:`parse` does not understand is left to the library, which decides what is valid.
+For an answer in memory, nearly all cost is in the parser, the task and the application. So a listener first offers each
+request to a :class:`FastPath`, if its head arrived whole and is plain: anything that :func:`parse` does not understand
+is left to the library, which decides on validity.
 """
 
 import re
@@ -13,18 +13,18 @@ from typing import Final, NamedTuple, Protocol
 
 MAX_HEAD_BYTES: Final = 16 * 1024
 REMEMBERED: Final = 512
-"""Request heads whose parsed form is remembered: those of a herd, and of one client again and again, are the same."""
+"""Number of cached parsed request heads: those of a herd, or of one client over time, are the same."""
 MAX_REMEMBERED_BYTES: Final = 1024
-"""Longest of them: with their parsed forms they take at most 2 MiB."""
+"""Longest cached head: with their parsed forms they take at most 2 MiB."""
 _FIELD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[ \t!-~]*\r\n"
 _HEAD: Final = re.compile(rb"(GET|HEAD) (/[!-~]*) HTTP/1\.1\r\n((?:" + _FIELD + rb")+)\r\n")
 _UNUSUAL: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
-"""Fields that announce more than a head, or another protocol."""
+"""Fields announcing a body or another protocol."""
 _KEEP_ALIVE: Final = b"keep-alive"
 
 
 class RequestHead(NamedTuple):
-    """A request without a body, after which the connection stays open."""
+    """A request without a body on a persistent connection."""
 
     method: str
     """GET or HEAD."""
@@ -39,21 +39,21 @@ class FastAnswer(NamedTuple):
 
     status: int
     fields: bytes
-    """Header fields, each with its line end; without those that the server adds to all answers."""
+    """Header fields, each with its line end; without those added to all answers by the server."""
     body: bytes
     """Empty for HEAD and 304."""
 
 
 class FastPath(Protocol):
-    """Answers requests that need no waiting."""
+    """Answers requests without waiting."""
 
     def __call__(self, head: RequestHead, address: str) -> FastAnswer | None:
-        """Answer a request of a client's address; None, without any effect, leaves it to the application."""
+        """Answer a request from an address; None, without side effects, leaves it to the application."""
         ...
 
 
 def parse(data: bytes) -> RequestHead | None:
-    """Return the request that ``data`` consists of; None if it is not exactly one, or has anything unusual.
+    """Parse ``data`` as a request; None unless it is exactly one, and plain.
 
     Stricter than RFC 9112: ASCII only, no field twice, HTTP/1.1.
     """
@@ -87,14 +87,14 @@ def lines(fields: Sequence[tuple[bytes, bytes]]) -> bytes:
 
 
 class ServerFields:
-    """The lines of the fields that uvicorn adds to all answers; it makes a new list of them every second."""
+    """The lines of the fields added to all answers by uvicorn, in a new list every second."""
 
     def __init__(self) -> None:
         self._fields: Sequence[tuple[bytes, bytes]] = ()
         self._lines = b""
 
     def lines(self, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Return ``fields`` as lines, which are made once."""
+        """Return ``fields`` as lines, cached."""
         if fields is not self._fields:
             self._fields, self._lines = fields, lines(fields)
         return self._lines

@@ -13,7 +13,7 @@ from diem.protocol import feed
 from diem.protocol.codes import Close
 
 REPLACED_DELAY_S: Final = 30.0
-"""Seconds before a reader reconnects that was superseded by another one (close code 4500)."""
+"""Seconds before a reader superseded by another (close code 4500) reconnects."""
 
 
 class FeedSink(Protocol):
@@ -32,15 +32,15 @@ class FeedSink(Protocol):
         ...
 
     def caught_up(self, name: str) -> None:
-        """Called once everything that a stream had when the link was opened has been sent."""
+        """Called once a stream's content at the opening of the link has been sent."""
         ...
 
     def resync(self, message: feed.Resync) -> None:
-        """Called for keys whose records were malformed: subscribers must fetch these endpoints."""
+        """Called for keys with malformed records: subscribers must fetch these endpoints."""
         ...
 
     def owners(self, message: feed.Owners) -> None:
-        """Apply the owner of each stream, where the servers of a group divide them."""
+        """Apply the owner of each stream divided among a group's servers."""
         ...
 
     def heartbeat(self) -> None:
@@ -59,13 +59,13 @@ class FeedLink(LinkConnection):
 
     @property
     def superseded(self) -> bool:
-        """The feed closed the link with 4500: it serves another reader now."""
+        """True if the feed closed the link with 4500: it serves another reader now."""
         return self.close_code == Close.BAD_REQUEST and bool(self.protocol.close_rcvd_then_sent)
 
     def on_text(self, data: bytes) -> None:
         """Pass on a control message."""
         if not self.is_open:
-            # Frames after a refused one in the same packet must not move the position past it.
+            # Frames after a refused one in the same packet must not advance the position past it.
             return
         try:
             match feed.decode(data):
@@ -116,7 +116,7 @@ class FeedReader(Reconnector[FeedLink]):
         self._link: FeedLink | None = None
 
     def leave(self) -> bool:
-        """Have the bridge leave its group, and serve this link as before; return whether there is a link."""
+        """Make the bridge leave its group but keep serving this link; return whether there is a link."""
         if self._link is None:
             return False
         self._link.send_text(feed.encode(feed.Leave()))

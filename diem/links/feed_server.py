@@ -13,8 +13,7 @@ from diem.protocol.update import without_data
 
 HEARTBEAT_EVERY_S: Final = 1.0
 LEAST_FORGOTTEN: Final = 1024
-"""Once more endpoints than these and than the map has were forgotten, readers begin again, and drop what they hold of
-them: thus they are bounded by the source, too."""
+"""Forgotten endpoints after which (if more than the map has) readers start over and drop them, to stay bounded."""
 
 
 class FeedSource(Protocol):
@@ -31,14 +30,14 @@ class FeedSource(Protocol):
         ...
 
     def went_back(self, position: int) -> None:
-        """Called when a reader has read up to ``position``, beyond this store's end: the store is an older copy."""
+        """Called when a reader's ``position`` is beyond this store's end: the store is an older copy."""
         ...
 
 
 def read_resume(connection: InternalConnection, data: bytes, *, first: bool) -> feed.Resume | None:
     """Return a reader's ``resume``, which must be its ``first`` message; otherwise close the link with 4500.
 
-    Messages that are not known are ignored.
+    Unknown messages are ignored.
     """
     try:
         message = feed.decode(data)
@@ -57,7 +56,7 @@ def read_resume(connection: InternalConnection, data: bytes, *, first: bool) -> 
 class _Reader:
     cursor: int = 0
     forgotten: int = 0
-    """That of its source."""
+    """That of its own source."""
     with_data: bool = False
     resumed: bool = False
     caught_up: bool = False
@@ -89,7 +88,7 @@ class FeedServer:
 
     @property
     def accepting(self) -> bool:
-        """Readers are accepted now."""
+        """True if readers are accepted now."""
         return self._open and self._source.source is not None
 
     @property
@@ -98,7 +97,7 @@ class FeedServer:
         return len(self._readers)
 
     def changed(self) -> None:
-        """Send every reader the changes that it lacks, as far as its link accepts them."""
+        """Send every reader its missing changes, as far as its link accepts them."""
         self._check_forgotten()
         changes = self._source.changes
         for connection, reader in self._readers.items():
@@ -116,7 +115,7 @@ class FeedServer:
                 connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, batch))
 
     def _check_forgotten(self) -> None:
-        """Close the links of readers that have to begin again: they have yet to read what is no longer there."""
+        """Close the links of readers that must start over: changes they have yet to read are gone."""
         _, forgotten = feed.split_source(self._source.source or "")
         if forgotten != self._forgotten:
             self._forgotten, changes = forgotten, self._source.changes
@@ -129,12 +128,12 @@ class FeedServer:
     def _finish_catch_up(self, connection: InternalConnection, reader: _Reader) -> None:
         reader.caught_up = True
         if reader.cursor < self._source.changes.sequence:
-            # The last change was removed: a position before it would be void at the next link.
+            # The last change was removed: a position before it would be invalid on the next link.
             reader.cursor = self._source.changes.sequence
             connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, []))
         connection.send_text(feed.encode(feed.CaughtUp(feed.STORE)))
         if self._heartbeats or asyncio.get_running_loop().time() - self._last_heartbeat < 2 * HEARTBEAT_EVERY_S:
-            # Without it, a server that has just caught up would report ``live: false`` to its first clients.
+            # Without it, a server that just caught up would report ``live: false`` to its first clients.
             connection.send_text(feed.HEARTBEAT)
 
     def heartbeat(self) -> None:
@@ -191,14 +190,14 @@ class FeedServer:
                 connection.close(Close.OVERLOAD, "the store went back")
                 return
             if cursor >= self._forgotten and began >= self._oldest:
-                # Under its own source, which says what was missing when it began.
+                # Under its own source, which states the changes missing at its start.
                 source, reader.cursor, reader.forgotten = own, cursor, began
         reader.resumed, reader.with_data = True, message.data
         connection.send_text(feed.encode(feed.Hello(source, [feed.STORE])))
         self.changed()
 
     def blocked(self, connection: InternalConnection) -> None:
-        """Do nothing: the cursor stands still, and the map conflates."""
+        """Do nothing: the cursor stops, and the map conflates."""
 
     def resumed(self, connection: InternalConnection) -> None:
         """Continue with a slow reader; the map skips changes superseded meanwhile."""
@@ -206,6 +205,6 @@ class FeedServer:
             self.changed()
 
     def closed(self, connection: InternalConnection) -> None:
-        """Forget a reader that has gone."""
+        """Forget a disconnected reader."""
         self._readers.pop(connection, None)
         self._monitor.discard(connection)

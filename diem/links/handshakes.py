@@ -1,7 +1,7 @@
-"""TLS handshakes of a listener: which connections may begin one, and how handshakes ended; pure.
+"""TLS handshakes of a listener: their admission, and outcomes; pure.
 
-A handshake costs 1 to 3 ms of CPU, before the client has sent a byte that any other limit could judge. So it is the
-address that decides: a connection beyond its limits is closed before its handshake begins (docs/reliability.md S1).
+A handshake costs 1 to 3 ms of CPU before the client has sent a byte for any other limit to judge. So the address
+decides: a connection beyond its limits is closed before the handshake (docs/reliability.md S1).
 """
 
 from collections import Counter
@@ -24,10 +24,10 @@ from diem.process.metrics import Sample
 
 HANDSHAKES_PER_S: Final = 20.0
 HANDSHAKE_BURST: Final = 100.0
-"""Handshakes of an address: twice its new WebSocket clients, so that those beyond these still get a 429."""
+"""Handshakes of an address: twice its new WebSocket clients, so that excess clients still get a 429."""
 LOOPBACK_CONNECTIONS: Final = 1000
 LINK_RATE: Final = RateLimit(200.0, 1000.0)
-"""Handshakes of an address with an internal listener: as many as a process has new clients, as each may need one."""
+"""Handshakes of an address with an internal listener: as many as new clients of a process, as each may need one."""
 
 
 class Outcome(StrEnum):
@@ -35,15 +35,15 @@ class Outcome(StrEnum):
 
     COMPLETED = "completed"
     FAILED = "failed"
-    """The client broke it off, spoke something else, or did not finish it in time."""
+    """The client aborted it, spoke another protocol, or did not finish in time."""
     EVICTED = "evicted"
-    """It was the oldest of too many."""
+    """Aborted as the oldest of too many."""
     REFUSED = "refused"
-    """Its address had reached a limit: the connection was closed before the handshake."""
+    """Closed before the handshake: its address had reached a limit."""
 
 
 def usual_rate(connections: int) -> RateLimit:
-    """Return the rate of handshakes of an address that may have so many connections."""
+    """Return the rate of handshakes of an address with this limit of connections."""
     return RateLimit(max(HANDSHAKES_PER_S, connections * 2 / 5), max(HANDSHAKE_BURST, 2.0 * connections))
 
 
@@ -51,7 +51,7 @@ def usual_rate(connections: int) -> RateLimit:
 class HandshakeLimits:
     """Limits of one address (IPv6: of one /64, and several times these of wider networks).
 
-    Trusted proxies have none, because their clients share them.
+    Trusted proxies have none: their clients share the address.
     """
 
     connections: int = CONNECTIONS_PER_ADDRESS
@@ -60,16 +60,16 @@ class HandshakeLimits:
     """The same for an address of this machine."""
     trusted: Sequence[Network] = ()
     rate: Callable[[int], RateLimit] = usual_rate
-    """Returns the rate of handshakes by the number of connections that an address may have."""
+    """Returns the rate of handshakes for an address's limit of connections."""
     open_of: Callable[[str], int] = lambda _address: 0
-    """Returns the open connections of an address, where none of them may be evicted for a new one."""
+    """Returns the open connections of an address, if none may be evicted for a new one."""
 
     @classmethod
     def of_links(cls, connections: int) -> "HandshakeLimits":
-        """Return the limits of an internal listener, to which one address may redial a link for each of its clients.
+        """Return the limits of an internal listener, where one address may redial a link per client.
 
         Args:
-            connections: of an address, that have not proved a key.
+            connections: unproved connections of an address.
         """
         return cls(connections, connections, rate=lambda _connections: LINK_RATE)
 
@@ -82,9 +82,9 @@ class HandshakeLimits:
         *,
         loopback: int | None = None,
     ) -> "HandshakeLimits":
-        """Return the limits of a listener for WebSocket clients, of which an address may have ``limits``.
+        """Return the limits of a listener for WebSocket clients with the address limits ``limits``.
 
-        ``loopback`` is the number of connections that an address of this machine may have; None: as any other.
+        ``loopback`` is the limit of connections of an address of this machine; None: as any other.
         """
         own = RateLimit(
             max(HANDSHAKES_PER_S, 2 * limits.connect_rate_per_s), max(HANDSHAKE_BURST, 2 * limits.connect_burst)
@@ -117,12 +117,12 @@ class HandshakeLimiter:
         self.outcomes: Counter[Outcome] = Counter()
 
     def begin(self, address: str, now: float) -> AdmissionResult | None:
-        """Count the beginning of a handshake, which must be followed by :meth:`end`, or return why it is refused."""
+        """Count the start of a handshake, to be followed by :meth:`end`, or return the reason of its refusal."""
         limits, found = self._limits, networks(address)
         if not (limits.trusted and is_in(address, limits.trusted)):
             refusal = None
             bound = limits.loopback if is_loopback(address) else limits.connections
-            # Open connections of wider networks are bounded at their admission.
+            # Open connections of wider networks are bounded on admission.
             if self._pending[found[0].key] + limits.open_of(address) >= bound or any(
                 self._pending[key] >= bound * times for key, times in found[1:]
             ):

@@ -1,7 +1,7 @@
-"""Health of a process over HTTP: ``/livez`` and ``/readyz``, of internal listeners and of a listener of their own.
+"""Health of a process over HTTP: ``/livez`` and ``/readyz``, on internal listeners and on a dedicated one.
 
-The latter serves nothing else and needs no key, so that whoever polls health, such as the kubelet of Kubernetes, does
-not have to reach the internal listener with its feeds.
+The latter serves nothing else and needs no key, so that health checkers, such as the kubelet of Kubernetes, need no
+access to the internal listener with its feeds.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from diem.process.security_log import SecurityEvent
 
 PATHS: Final = frozenset({"/livez", "/readyz"})
 MAX_CONNECTIONS: Final = 256
-"""Open connections; beyond, one that has been silent for a second is evicted, or else the new one is closed."""
+"""Maximum number of open connections; beyond it, one silent for a second is evicted, or else the new one is closed."""
 MAX_PER_ADDRESS: Final = 16
-"""The same of one address, so that no other one can keep the kubelet away, for which processes would be killed."""
+"""The same per address, so that no other one can keep the kubelet out and get processes killed."""
 MAX_REQUEST_BYTES: Final = 4096
 
 
 class HealthSettings(Protocol):
-    """Settings of a process that may have a listener for health."""
+    """Settings of a process with an optional health listener."""
 
     @property
     def health_host(self) -> str:
@@ -36,18 +36,18 @@ class HealthSettings(Protocol):
 
     @property
     def health_port(self) -> int | None:
-        """Port of the listener; None: there is none."""
+        """Port of the listener; None: no listener."""
         ...
 
 
 def health_reply(path: str, why_not_ready: Callable[[], str | None]) -> Reply:
-    """Return the reply to a GET of one of :data:`PATHS`: alive is who answers, ready who has no reason not to be."""
+    """Return the reply to a GET of one of :data:`PATHS`: live by answering, ready without a reason not to be."""
     why_not = why_not_ready() if path == "/readyz" else None
     return Reply(200, b"ok\n") if why_not is None else Reply(503, why_not.encode() + b"\n")
 
 
 class HealthConnection(ServerConnection):
-    """A request to the listener, which is answered and closed."""
+    """A connection to the listener: one request, answered and closed."""
 
     __slots__ = ("_listener",)
 
@@ -68,7 +68,7 @@ class HealthConnection(ServerConnection):
 
     @property
     def drained(self) -> bool:
-        """Whether the connection may be evicted: always."""
+        """True: the connection may always be evicted."""
         return True
 
     def evict(self) -> None:
@@ -103,7 +103,7 @@ class HealthListener:
         await self._listener.start()
 
     def stop(self) -> None:
-        """Accept no more connections; a repeat does nothing."""
+        """Accept no more connections; idempotent."""
         self._listener.stop()
 
     def answer(self, path: str) -> Reply:
@@ -122,7 +122,7 @@ class HealthListener:
 
 @contextlib.asynccontextmanager
 async def health_service(settings: HealthSettings, why_not_ready: Callable[[], str | None]) -> AsyncIterator[None]:
-    """Serve health while the block runs, if the settings name a port for it.
+    """Serve health while the block runs, if its port is set.
 
     Raises:
         PortInUse, AddressUnavailable, BindFailed: the address cannot be used.

@@ -1,4 +1,4 @@
-"""REST listeners: uvicorn with our signals, deadlines and connection limits; and a fallback for internal listeners."""
+"""REST listeners: uvicorn with our signals, deadlines and connection limits; a fallback for internal listeners."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ from diem.process.tls import HSTS, ServerTls
 REQUEST_S: Final = 10.0
 """Time for a request head to be complete, from the start of the connection or the first byte of the head."""
 ANSWER_S: Final = 30.0
-"""Time for a client to read what has been written of a response."""
+"""Time for a client to read the written part of a response."""
 KEEP_ALIVE_S: Final = 30
 MAX_HEADER_BYTES: Final = 16 * 1024
 MIN_PENDING: Final = 64
@@ -50,11 +50,11 @@ _logger = structlog.get_logger(__name__)
 
 
 class TimedProtocol(H11Protocol):
-    """A connection with deadlines, one of a bounded number (docs/reliability.md S16).
+    """A connection with deadlines, bounded in number (docs/reliability.md S16).
 
-    It is closed when a request head is not complete within :data:`REQUEST_S` (also while the body of a request that was
-    answered already trickles in), when a response is not read within :data:`ANSWER_S`, and when it is idle for
-    :data:`KEEP_ALIVE_S`. Handlers bound their own waits. The limiter decides which connections are admitted.
+    It is closed when a request head is incomplete after :data:`REQUEST_S` (also while the body of an already answered
+    request trickles in), when a response is not read within :data:`ANSWER_S`, and when idle for :data:`KEEP_ALIVE_S`.
+    Handlers bound their own waits. The limiter admits connections.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class TimedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Process data at once or in a later turn of the loop.
 
-        Possible writes have turns of their own, so that they never wait behind all reads. The rest of a privileged
-        request that has begun does not wait at all.
+        Potential writes have separate turns, so they never queue behind all reads. The rest of a privileged request
+        already begun does not wait at all.
         """
         if self._received is not None:
             # Read no more until then.
@@ -135,7 +135,7 @@ class TimedProtocol(H11Protocol):
             super().handle_events()
 
     def process_received(self) -> None:
-        """Process the data that waited for this turn."""
+        """Process the data waiting for this turn."""
         data, self._received = self._received, None
         if data is None or self.transport.is_closing():
             return
@@ -150,7 +150,7 @@ class TimedProtocol(H11Protocol):
             turns.wait(self)
 
     def _process(self, data: bytes) -> None:
-        """Process data; an incomplete head has a deadline, however slowly it trickles in."""
+        """Process data; an incomplete head has a fixed deadline, even if it trickles in."""
         if self._fast_reads is not None and data.startswith(_READS) and self._answer_at_once(data, self._fast_reads):
             return
         if data:
@@ -163,17 +163,17 @@ class TimedProtocol(H11Protocol):
             self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
 
     def _answer_at_once(self, data: bytes, fast_reads: "FastReads") -> bool:
-        """Answer a read of what is in memory, with all its effects; False if the library must.
+        """Answer a read from memory, with all side effects; return False if the library must.
 
-        The connection then is a reader's, as the library would make it; nothing else has happened. The library's parser
-        is between two requests, and does not notice.
+        The connection then is a reader's, as with the library, and nothing else has changed. The library's parser,
+        between two requests, does not notice.
         """
-        # For a client that does not read, the library has flow control.
+        # The library has flow control for a client that does not read.
         if not self.drained or self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
             return False
         now = self.loop.time()
         head = fast.parse(data)
-        # Connections of requests with credentials may be reserved ones.
+        # Requests with credentials may use reserved connections.
         if head is None or b"authorization" in head.fields:
             return False
         if not self._limiter.admits_at_once(self, self._address, now):
@@ -196,7 +196,7 @@ class TimedProtocol(H11Protocol):
         self._limiter.answered(self, self.loop.time())
         if self.transport.is_closing():
             self._start_answer_clock()
-        # The library stops reading from a client that pipelines.
+        # The library stops reading from a pipelining client.
         self._pipelined = self.flow.read_paused
         super().on_response_complete()
         self._pipelined = False
@@ -219,7 +219,7 @@ class TimedProtocol(H11Protocol):
             self._answer_deadline = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection, without waiting for its client to read the last response."""
+        """Close an idle connection without waiting for the last response to be read."""
         if self._received is not None:
             return  # a request waits for its turn
         left = self._answered_at + self.timeout_keep_alive - self.loop.time()
@@ -235,7 +235,7 @@ class TimedProtocol(H11Protocol):
 
     @property
     def drained(self) -> bool:
-        """The client has read everything that was sent to it, and has sent no further request."""
+        """True if the client has read everything sent to it and sent no further request."""
         waiting = self.transport.get_write_buffer_size()
         if self.lower is not None:
             waiting += self.lower.get_write_buffer_size()
@@ -286,7 +286,7 @@ class TimedProtocol(H11Protocol):
 
 
 class FastReads:
-    """A fast path, with what all connections of a listener share for it."""
+    """A fast path, with the state shared by all connections of a listener."""
 
     def __init__(self, fast_path: FastPath, addresses: ClientAddresses) -> None:
         self._fast_path = fast_path
@@ -304,7 +304,7 @@ class FastReads:
 
 
 def _record_refusal(verdict: AdmissionResult, address: str) -> None:
-    # A full process is no fault of the client's.
+    # A full process is not the client's fault.
     if verdict is AdmissionResult.ADDRESS_LIMIT:
         code, detail = verdict.status, verdict.reason
         security_log.record(SecurityEvent.RATE_EXCEEDED, address=address, code=code, detail=detail)
@@ -341,14 +341,14 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, with acceptors of our own."""
+        """Start with our own acceptors."""
         await super().startup([])
         self._acceptors = [
             BatchAcceptor(listener, self._make_protocol, self.tls, self.handshakes) for listener in sockets or []
         ]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, and answer requests that have begun."""
+        """Stop accepting, and answer requests in progress."""
         for acceptor in self._acceptors:
             acceptor.stop()
         await super().shutdown(sockets)
@@ -360,7 +360,7 @@ class HttpServer(uvicorn.Server):
         return made
 
     async def run_until(self, stopping: asyncio.Event, *listeners: socket.socket) -> None:
-        """Serve ``listeners`` until ``stopping``; then answer requests that have begun, and return."""
+        """Serve ``listeners`` until ``stopping``; then answer requests in progress, and return."""
         serving = asyncio.create_task(self.serve([*listeners]))
         stop = asyncio.create_task(stopping.wait())
         try:
@@ -389,14 +389,13 @@ def make_server(
     Args:
         app: the application.
         limits: of open connections; a request beyond them is answered 503 (429 beyond those of one address).
-        drain_s: seconds for requests that have begun when the server stops.
+        drain_s: seconds for requests in progress when the server stops.
         trusted_proxies: networks whose ``X-Forwarded-For`` is trusted.
-        privileged: returns whether connections are reserved for a request.
+        privileged: returns whether a request may use reserved connections.
         tls: the certificate of the listener; None: requests are not encrypted.
         handshakes: of TLS, of one address; None: the usual ones.
         fast_path: answers plain reads before the application is asked.
-        is_writing: returns whether other writes than those of privileged requests are in progress, for which reads
-            make room as well.
+        is_writing: returns whether non-privileged writes are in progress, for which reads make room as well.
     """
     # The process logs start and end; uvicorn's warnings are about malformed requests, which could fill a disk.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -437,8 +436,8 @@ CLOSE: Final = (b"connection", b"close")
 class AsgiFallback:
     """An application for all paths below ``prefix``, with any method.
 
-    The listener's own connections handle only GET and WebSocket upgrades, in little memory. A connection whose request
-    is below the prefix is handed over with the data received so far, and closes after its response, like all of them.
+    The listener's own connections handle only GET and WebSocket upgrades, in little memory. A connection with a request
+    below the prefix is handed over with the data received so far, and closes after its response, like all others.
     """
 
     def __init__(self, app: ASGIApp, prefix: str) -> None:
@@ -458,7 +457,7 @@ class AsgiFallback:
         self._prefix = prefix.encode()
 
     def wants(self, head: bytes) -> bool | None:
-        """Return whether a request that begins with ``head`` is for the application; None until that is known."""
+        """Return whether a request starting with ``head`` is for the application; None until known."""
         _method, space, rest = head.partition(b" ")
         path, end, _ = rest.partition(b" ")
         if not space or not (end or len(path) > len(self._prefix)):
@@ -466,14 +465,14 @@ class AsgiFallback:
         return path == self._prefix or path.startswith((self._prefix + b"/", self._prefix + b"?"))
 
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Take over a connection on which ``received`` has arrived."""
+        """Take over a connection that has received ``received``."""
         protocol: Any = H11Protocol(self._config, self._state, {})
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(received)
 
     async def drain(self, seconds: float) -> None:
-        """Wait for the responses to requests that have begun, at most ``seconds``."""
+        """Wait for the responses to requests in progress, at most ``seconds``."""
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:

@@ -26,11 +26,11 @@ from diem.process.tls import ServerTls
 from diem.protocol import compatibility, feed
 
 if TYPE_CHECKING:
-    # Only processes that have one import the HTTP server behind it.
+    # Only processes with a fallback import its HTTP server.
     from diem.links.http_server import AsgiFallback
 
 MAX_MESSAGE_BYTES: Final = feed.MAX_BATCH_BYTES
-"""Bytes of one incoming message; only proxies send long ones, when they subscribe for many clients."""
+"""Maximum size of an incoming message; only proxies send long ones, when subscribing for many clients."""
 ROLES: Final = {
     "/feed": {KeyRole.FEED},
     "/ws": {KeyRole.FEED},
@@ -40,25 +40,25 @@ ROLES: Final = {
     "/metrics": {KeyRole.METRICS},
     "/status": {KeyRole.METRICS, KeyRole.METADATA},
 }
-"""Roles that open a path, besides the role admin, which opens all."""
+"""Roles with access to a path, besides the role admin, with access to all."""
 MAX_UNPROVED: Final = 1024
-"""TCP connections that have not proved a key; links that have do not count."""
+"""Maximum number of TCP connections without a proved key; authenticated links do not count."""
 MAX_UNPROVED_PER_ADDRESS: Final = 256
 """A passthrough proxy dials 64 links to a server at once, and several proxies may share an address."""
 MAX_LOGGED_PATH: Final = 64
 """Characters of the path in a line about a refused client."""
 BEARER_PATHS: Final = frozenset({"/metrics", "/status"})
-"""Paths for which a key may be sent as a bearer token, because monitoring systems know no other scheme."""
+"""Paths that accept a key as a bearer token, the only scheme of monitoring systems."""
 
 
 class ChannelHandler(Protocol):
-    """Serves the links to one path, such as the feed. Called on the event loop; must not block."""
+    """Handles the links to one path, such as the feed. Called on the event loop; must not block."""
 
     subprotocol: str
 
     @property
     def accepting(self) -> bool:
-        """New links are accepted now; otherwise they are answered 503, and their dialers retry."""
+        """True if new links are accepted now; otherwise they get a 503, and their dialers retry."""
         ...
 
     def opened(self, connection: "InternalConnection") -> None:
@@ -78,12 +78,12 @@ class ChannelHandler(Protocol):
         ...
 
     def closed(self, connection: "InternalConnection") -> None:
-        """Called once when a link closes; nothing may be written to it from then on."""
+        """Called once when a link closes; nothing may be written to it afterwards."""
         ...
 
 
 class InternalConnection(ServerConnection):
-    """One connection to an internal listener: a request that is answered and closed, or a link to a channel.
+    """One connection to an internal listener: a single request, or a link to a channel.
 
     A challenge may come before the request (:mod:`~diem.links.mutual_auth`).
     """
@@ -102,12 +102,12 @@ class InternalConnection(ServerConnection):
         """The write buffer is full: write nothing until it has drained."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection until it has proved a key, or refuse it with 503."""
+        """Count the connection until it proves a key, or refuse it with 503."""
         super().connection_made(transport)
         refusal = self._listener.admit_unproved(self)
         if refusal is not None:
             self.reply(refusal)
-            # Without waiting for the client, as a reply otherwise does.
+            # Without waiting for the client, unlike other replies.
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -117,11 +117,11 @@ class InternalConnection(ServerConnection):
 
     @property
     def drained(self) -> bool:
-        """Whether the connection may be evicted: always, as it has proved no key."""
+        """True: the connection may always be evicted, having proved no key."""
         return True
 
     def evict(self) -> None:
-        """Abort the connection: it has not proved a key in its first second, and another one needs its place."""
+        """Abort the connection, which has proved no key in its first second, in favour of another."""
         self._listener.record_unproved(self, "no proof of a key in time")
         self.abort()
 
@@ -192,7 +192,7 @@ class InternalConnection(ServerConnection):
         self.answer_and_continue(self._auth.answer(), subprotocols=(), max_size=MAX_MESSAGE_BYTES)
 
     def _incompatible(self, target: str, auth: ListenerAuth | None) -> Reply | None:
-        """Return the reply to a client that has proved the key, and speaks no version that this process does."""
+        """Return the reply to an authenticated client without a protocol version in common."""
         if auth is None or target in mutual_auth.OF_ANY_VERSION or compatibility.OURS.speaks_with(auth.peer_versions):
             return None
         path = target.partition("?")[0][:MAX_LOGGED_PATH]
@@ -212,42 +212,42 @@ class InternalConnection(ServerConnection):
             self._channel.received(self, data)
 
     def on_closing(self) -> None:
-        """Detach the channel before the close frame goes out: it writes to the transport directly."""
+        """Detach the channel, which writes to the transport directly, before the close frame goes out."""
         if self._channel is not None:
             channel, self._channel = self._channel, None
             channel.closed(self)
 
     def pause_writing(self) -> None:
-        """Report a slow peer to the channel, which waits or conflates."""
+        """Notify the channel of a slow peer, so that it waits or conflates."""
         self.paused = True
         if self._channel is not None:
             self._channel.blocked(self)
 
     def resume_writing(self) -> None:
-        """Report to the channel that the peer has caught up."""
+        """Notify the channel that the peer has caught up."""
         self.paused = False
         if self._channel is not None:
             self._channel.resumed(self)
 
 
 class InternalListener:
-    """Serves ``/livez`` and ``/readyz`` to everybody, everything else only to those who prove that they have the key.
+    """Serves ``/livez`` and ``/readyz`` to everybody, everything else only to holders of the key.
 
     Args:
-        host: address to bind; any address is allowed, because the key is always required.
+        host: address to bind; any is allowed, as the key is always required.
         port: port to bind, 0 for a free one.
         key: the keys that are accepted.
-        addresses: further addresses (``host:port``) at which clients reach it, where addresses are translated.
+        addresses: further addresses (``host:port``) at which clients reach it behind address translation.
         bearer: accept the key as a bearer token for all paths, as clients of earlier releases send it.
-        ready: returns why the process is not ready, None if it is.
+        ready: returns the reason why the process is not ready, None if it is.
         status: returns the process's status as JSON values.
         channels: path -> handler of the links to it.
         pages: path -> function that returns the reply to a GET, besides ``/metrics`` and ``/status``.
         fallback: application for all paths below its prefix.
         sockets: directory of Unix sockets: the same is served, with the same key, at ``<sockets>/<port>.sock``. If that
-            fails, a warning is logged, and TCP alone is served.
+            fails, a warning is logged, and only TCP is served.
         tls: certificate of the TCP listener; None: links to it are not encrypted.
-        reserved: the port is one that a supervisor keeps for this process (see ``bind``).
+        reserved: a supervisor reserves the port for this process (see ``bind``).
 
     Raises:
         PortInUse, AddressUnavailable, BindFailed: from the constructor.
@@ -313,13 +313,13 @@ class InternalListener:
         """Accept no more connections; a repeat does nothing."""
         if self._unix is not None:
             (sock, listener), self._unix = self._unix, None
-            # Before the port is released: its next owner could have made a socket of the same name.
+            # Before the port is released: its next owner could create a socket of the same name.
             unix_sockets.remove(sock)
             listener.stop()
         self._listener.stop()
 
     def admit_unproved(self, connection: InternalConnection) -> Reply | None:
-        """Count a new connection; return its refusal if too many others have not proved a key for less than 1 s."""
+        """Count a new connection; return its refusal if too many others, all younger than 1 s, lack a proved key."""
         if not connection.peer:
             return None
         now = asyncio.get_running_loop().time()
@@ -347,7 +347,7 @@ class InternalListener:
         return ListenerAuth(authorization, self._find, {own, *self._addresses})
 
     def refusal(self, method: str, target: str, given: Sequence[str], auth: ListenerAuth | None) -> Reply | None:
-        """Return the reply to a request that is not authorised, None for one that is.
+        """Return the reply to an unauthorised request, None for an authorised one.
 
         Args:
             method: that of the request.
@@ -378,7 +378,7 @@ class InternalListener:
         return found[0] if found else None
 
     def answer(self, path: str) -> Reply:
-        """Return the reply to a GET that is authorised, or needs no key."""
+        """Return the reply to a GET, authorised or public."""
         if self.is_public(path):
             return health_reply(path, self._ready)
         page = self._pages.get(path)
@@ -400,7 +400,7 @@ def _unauthorised(why: str) -> Reply:
 
 
 def _head(received: bytes) -> tuple[str, str, list[str]]:
-    """Return method and target of a request, and its ``Authorization`` headers; none if the head is malformed."""
+    """Return method, target and ``Authorization`` headers of a request; none if the head is malformed."""
     first, *fields = received.partition(HEAD_END)[0].decode("latin-1").split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3 or any(field[:1] in {" ", "\t"} for field in fields):

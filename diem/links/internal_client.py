@@ -1,4 +1,4 @@
-"""HTTP client of internal listeners, and of their ``/status``; apart, because only some processes need httpx."""
+"""HTTP client of internal listeners and their ``/status``; separate because only some processes need httpx."""
 
 import asyncio
 import contextlib
@@ -24,15 +24,15 @@ from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
 
 MAX_BODY_BYTES: Final = 128 << 20
-"""Longest body of an answer; a snapshot of the largest partition map has half of it."""
+"""Longest body of an answer, twice a snapshot of the largest partition map."""
 _CHUNK_BYTES: Final = 64 * 1024
 
 
 class InternalTransport(httpx.AsyncBaseTransport):
-    """Transport of an ``httpx.AsyncClient`` with mutual authentication: each request has a connection of its own.
+    """Transport of an ``httpx.AsyncClient`` with mutual authentication and one connection per request.
 
-    Nothing of a request is sent before the listener has proved that it has the key; until then errors are
-    ``httpx.ConnectError`` and ``httpx.ConnectTimeout``. The read timeout is that of each read.
+    Nothing of a request is sent before the listener has proved the key; until then errors are ``httpx.ConnectError``
+    and ``httpx.ConnectTimeout``. The read timeout applies to each read.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ async def fetch_status(http: httpx.AsyncClient, base_url: str) -> dict[str, Any]
 
 
 def clock_difference_s(stated_s: float, sent_s: float, received_s: float) -> float:
-    """Return by how many seconds another clock is ahead of this one, at least; negative: behind; 0: perhaps equal.
+    """Return the least number of seconds that another clock is ahead of this one; negative: behind; 0: perhaps equal.
 
     Args:
         stated_s: its Unix time when it answered.

@@ -1,7 +1,7 @@
 """Keepalive: a monitor for the links between processes, and one timer wheel for all client connections.
 
-They differ because a process has a handful of links, of which it must notice the loss within seconds, and ten thousand
-clients, for which a timer each, or a scan of all of them every second, would cost too much.
+A process has a handful of links, whose loss it must notice within seconds, but ten thousand clients, for which a timer
+each, or a scan every second, would cost too much.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ SILENCE_TIMEOUT_S: Final = 5.0
 class LinkMonitor:
     """Pings internal links every 2 s and cuts them after 5 s of silence (docs/protocol.md section 2).
 
-    Call :meth:`tick` once a second, or have :meth:`run` do it.
+    Call :meth:`tick` once a second, or use :meth:`run`.
 
     Args:
         what: name of the peers in the log.
@@ -71,9 +71,9 @@ class LinkMonitor:
 CLIENT_PING_EVERY_S: Final = 25
 """Seconds between two pings to one client (docs/reliability.md S14)."""
 HEARTBEAT_S: Final = 4
-"""Seconds within which a client is sent a frame, which it can see, unlike a ping (ADR 23)."""
+"""Seconds within which a client is sent a frame, visible to it unlike a ping (ADR 23)."""
 HEARTBEAT_CHECK_S: Final = HEARTBEAT_S // 2
-"""Seconds between two checks of one client: one that was sent nothing since the last gets a frame."""
+"""Seconds between two checks of one client, which gets a frame if sent nothing since the last."""
 PONG_TIMEOUT_S: Final = 10
 """Seconds after a ping within which data must arrive from the client."""
 
@@ -111,9 +111,9 @@ class TimerWheel(Generic[T]):
         self._slots[slot].discard(member)
 
     def due_every(self, seconds: int) -> Iterator[tuple[T, ...]]:
-        """Return the members, slot by slot, for which something is due that is due every so many seconds.
+        """Return the members, slot by slot, due for an action with this period.
 
-        Call it once after each :meth:`tick`. A round is no multiple of ``seconds``: it may come one second early.
+        Call it once after each :meth:`tick`. A round is no multiple of ``seconds``: an action may be one second early.
         """
         for age in range(0, CLIENT_PING_EVERY_S, seconds):
             yield tuple(self._slots[self._now - age])
@@ -121,7 +121,7 @@ class TimerWheel(Generic[T]):
     def tick(self) -> None:
         """Advance by one second."""
         self._now = (self._now + 1) % CLIENT_PING_EVERY_S
-        # Copies of the slots, each 1/25 of all members: a call may close its member, which then leaves its slot.
+        # Copies of the slots, each 1/25 of all members: a call may close its member, removing it from its slot.
         for member in tuple(self._slots[self._now - PONG_TIMEOUT_S]):
             member.on_pong_deadline()
         for member in tuple(self._slots[self._now]):

@@ -1,8 +1,8 @@
 """Server side: listening sockets, WebSocket upgrades, plain HTTP replies to GET, and a bound on slow handshakes.
 
 ``Listener`` leaves accepting to the event loop, except with TLS. ``BatchAcceptor`` accepts many connections in one turn
-of the loop: libuv accepts one, so while a herd of readers keeps turns busy, hundreds of connections, a writer's among
-them, wait in the kernel's queue for seconds.
+of the loop: libuv accepts one, so while a herd of readers keeps turns busy, hundreds of connections, perhaps a
+writer's, wait in the kernel's queue for seconds.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ from diem.process.tls import ServerTls
 MAX_HEAD_BYTES: Final = 16 * 1024
 """Longest request head in bytes; the library's own bound is 1 MiB (docs/reliability.md S17)."""
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Seconds after which a connection without a complete request is aborted (docs/reliability.md S16)."""
+"""Seconds for a connection to send a complete request before it is aborted (docs/reliability.md S16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An HTTP response, after which the connection is closed."""
+    """An HTTP response that ends its connection."""
 
     status: int
     body: bytes = b""
@@ -77,7 +77,7 @@ class ServerConnection(Connection):
         return str(peername[0]) if peername else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the handshake timeout; with TLS, divide the bound of the write buffer among both layers."""
+        """Start the handshake timeout; with TLS, divide the write buffer's bound between both layers."""
         super().connection_made(transport)
         if self.lower is not None:
             for layer in (self.lower, self.transport):
@@ -85,7 +85,7 @@ class ServerConnection(Connection):
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._on_deadline)
 
     def data_received(self, data: bytes) -> None:
-        """Handle data, and refuse a request whose head is too long."""
+        """Handle data, and refuse too long a request head."""
         if self.protocol.state is CONNECTING:
             self._head += len(data)
             if self._head > MAX_HEAD_BYTES and not self.protocol.eof_sent:
@@ -94,7 +94,7 @@ class ServerConnection(Connection):
         super().data_received(data)
 
     def on_invalid_handshake(self) -> None:
-        """Answer what is no request. For a load balancer, a connection that is closed is a server that fails."""
+        """Answer an invalid request: a load balancer takes a closed connection for a failed server."""
         if self._deadline is not None:
             self._cancel_deadline()
             self.transport.write(_BAD_REQUEST)
@@ -105,7 +105,7 @@ class ServerConnection(Connection):
         super().connection_lost(exc)
 
     def unsent(self) -> int:
-        """Return the bytes that wait in user space because the peer does not read, in both layers with TLS."""
+        """Return the unsent bytes buffered in user space, with TLS in both layers."""
         waiting = super().unsent()
         return waiting if self.lower is None else waiting + self.lower.get_write_buffer_size()
 
@@ -130,7 +130,7 @@ class ServerConnection(Connection):
         self._send(response)
 
     def answer_and_continue(self, response: bytes, *, subprotocols: Sequence[Subprotocol], max_size: int) -> None:
-        """Write a whole response, and expect another request before the same deadline."""
+        """Write a whole response, and expect another request by the same deadline."""
         # The library's protocol handles one request.
         self.protocol = _protocol(subprotocols, max_size)
         self._head = 0
@@ -173,10 +173,10 @@ class Listener:
     Args:
         sock: bound, not listening yet.
         factory: makes the protocol of each connection.
-        send_buffer: bytes of kernel send buffer per connection (the kernel doubles it), a bound on the data held there
-            for a client that does not read; None for the kernel's default.
+        send_buffer: bytes of kernel send buffer per connection (doubled by the kernel), the bound of data held there
+            for a client that does not read; None: the kernel's default.
         tls: the certificate of the listener; None: connections are not encrypted.
-        handshakes: which connections may begin a TLS handshake; None: the usual limits of a public listener.
+        handshakes: admission of TLS handshakes; None: the usual limits of a public listener.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Listener:
             self._server = await loop.create_server(self._factory, sock=self._socket, backlog=BACKLOG)
 
     def stop(self) -> None:
-        """Stop accepting connections; a repeat does nothing."""
+        """Stop accepting connections; idempotent."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -225,9 +225,9 @@ class Listener:
 
 
 ACCEPT_BATCH: Final = 64
-"""Connections accepted in one turn of the loop, which takes some milliseconds."""
+"""Connections accepted per turn of the loop, some milliseconds of work."""
 EXHAUSTED_PAUSE_S: Final = 1.0
-"""Pause of accepting after the process has run out of file descriptors or buffers."""
+"""Pause of accepting when out of file descriptors or buffers."""
 MAX_TLS_HANDSHAKES: Final = 1024
 """TLS handshakes in progress, each for at most :data:`HANDSHAKE_TIMEOUT_S`; beyond, the oldest is aborted."""
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -237,14 +237,14 @@ _logger = structlog.get_logger(__name__)
 
 @runtime_checkable
 class LayeredProtocol(Protocol):
-    """A protocol that is given the TCP transport below a TLS transport, before :meth:`connection_made`."""
+    """A protocol that gets the TCP transport below a TLS transport before :meth:`connection_made`."""
 
     lower: asyncio.Transport | None
-    """It buffers encrypted data, beside what the TLS transport buffers; None without TLS."""
+    """Buffers encrypted data, in addition to the TLS transport's buffer; None without TLS."""
 
 
 class _Collector(asyncio.Protocol):
-    """Keeps what arrives until another protocol takes over: as much as is read in a turn of the loop or two."""
+    """Keeps incoming data until another protocol takes over: one or two reads' worth."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -256,7 +256,7 @@ class _Collector(asyncio.Protocol):
 async def _start_tls(
     lower: asyncio.Transport, encrypted: _Collector, decrypted: _Collector, context: ssl.SSLContext
 ) -> asyncio.Transport:
-    """Do the handshake on ``lower``, of which ``encrypted`` has read the beginning; return the TLS transport."""
+    """Do the handshake on ``lower``, with the start already read by ``encrypted``; return the TLS transport."""
     loop = asyncio.get_running_loop()
     starting = loop.create_task(
         loop.start_tls(
@@ -285,7 +285,7 @@ async def _start_tls(
 class BatchAcceptor:
     """Accepts connections on ``listener``, a listening non-blocking socket, until :meth:`stop`; it stays open.
 
-    With ``tls``, a protocol is made once the TLS handshake is over. A connection that ``handshakes`` refuses is closed
+    With ``tls``, the protocol is created after the TLS handshake. A connection refused by ``handshakes`` is closed
     unread.
     """
 
@@ -308,7 +308,7 @@ class BatchAcceptor:
         self._start()
 
     def stop(self) -> None:
-        """Stop accepting; accepted connections continue. A repeat does nothing."""
+        """Stop accepting; accepted connections continue. Idempotent."""
         self._loop.remove_reader(self._listener)
         if self._pause is not None:
             self._pause.cancel()
@@ -348,7 +348,7 @@ class BatchAcceptor:
             opening.add_done_callback(partial(self._opened, connection, address))
 
     def _may_begin(self, address: str) -> bool:
-        """Return whether a TLS handshake may begin, and make room for it."""
+        """Return whether a TLS handshake may begin, making room for it."""
         refusal = self._handshakes.begin(address, self._loop.time())
         if refusal is not None:
             _record_refusal(address, refusal.reason)
@@ -361,7 +361,7 @@ class BatchAcceptor:
         return True
 
     async def _open(self, connection: socket.socket) -> bool:
-        """Open a connection; return False if its client has gone already, or its TLS handshake failed."""
+        """Open a connection; return False if its client is already gone or its TLS handshake failed."""
         try:
             if self._tls is None:
                 await self._loop.connect_accepted_socket(self._make_protocol, connection)
@@ -372,7 +372,7 @@ class BatchAcceptor:
         return True
 
     async def _open_tls(self, connection: socket.socket, context: ssl.SSLContext) -> None:
-        # In two steps, because a TLS transport does not show the transport below it, and its buffer.
+        # In two steps, as a TLS transport hides the transport below it and its buffer.
         encrypted, decrypted = _Collector(), _Collector()
         lower, _ = await self._loop.connect_accepted_socket(lambda: encrypted, connection)
         try:
@@ -389,7 +389,7 @@ class BatchAcceptor:
             protocol.data_received(decrypted.data)
 
     def _opened(self, connection: socket.socket, address: str, opening: "asyncio.Task[bool]") -> None:
-        # Not in the task, which may be cancelled before it begins.
+        # Not in the task, which may be cancelled before it starts.
         self._opening.pop(opening, None)
         outcome = Outcome.EVICTED
         if not opening.cancelled():

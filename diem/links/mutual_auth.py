@@ -1,4 +1,4 @@
-"""Mutual authentication of internal connections: both sides prove that they have a key, and neither sends it; pure.
+"""Mutual authentication of internal connections: both sides prove possession of a key without sending it; pure.
 
 One exchange at the start of each connection, before the request (docs/adr/0013-mutual-authentication.md)::
 
@@ -8,10 +8,10 @@ One exchange at the start of each connection, before the request (docs/adr/0013-
     the request, with the proof of the client              ->
                                                            <-  its answer
 
-Both sides also announce the versions of the internal protocol that they speak, which no proof covers: whoever changes
-them on the way can only prevent the connection. A proof is an HMAC-SHA256 under the key over the side, both nonces and
-the address that was dialled; the client's also covers method and target of its request. Nonces are new for each
-connection, so a proof is worth nothing on another one.
+Both sides also announce their versions of the internal protocol, not covered by the proofs: changing them on the way
+can only prevent the connection. A proof is an HMAC-SHA256 under the key over the side, both nonces and the dialled
+address; the client's also covers method and target of its request. Nonces are new for each connection, so a proof is
+useless on another one.
 """
 
 import hmac
@@ -34,7 +34,7 @@ PATH: Final = "/challenge"
 MAX_ANSWER_BYTES: Final = 4096
 """Longest answer of a listener to the challenge."""
 OF_ANY_VERSION: Final = frozenset({"/metrics", "/status"})
-"""Paths that are open to peers with other versions of the internal protocol, so that a mixed system can be examined."""
+"""Paths open to peers with incompatible versions of the internal protocol, for examining a mixed system."""
 HEAD_END: Final = b"\r\n\r\n"
 _CONTEXT: Final = "diem internal link 1"
 """Separates these HMACs from all others under the same key."""
@@ -45,7 +45,7 @@ _PARAMETER: Final = re.compile(r'([a-z]+)="([\x20\x21\x23-\x5b\x5d-\x7e]{0,200})
 
 @dataclass(eq=False)
 class PeerNotAuthenticated(DiemError):
-    """What answers at an address has not proved that it has the key."""
+    """The answering peer has not proved the key."""
 
     template = "what answers at {address} did not prove that it has the key: {reason}"
     retriable = True
@@ -56,7 +56,7 @@ class PeerNotAuthenticated(DiemError):
 
 @dataclass(eq=False)
 class IncompatiblePeer(DiemError):
-    """A peer has proved that it has the key, and speaks no version of the internal protocol that this process does."""
+    """A peer has proved the key, but shares no version of the internal protocol with this process."""
 
     template = "{reason}"
     retriable = True
@@ -75,7 +75,7 @@ class ChallengeRefused(DiemError):
 
 
 def address_of(name: object) -> str:
-    """Return the address of a socket as both of its ends write it.
+    """Return the address of a socket in the form used by both ends.
 
     Args:
         name: result of ``getpeername`` or ``getsockname``.
@@ -114,7 +114,7 @@ class DialerAuth:
         """Check the answer to the challenge, from the status line to the empty line.
 
         Raises:
-            PeerNotAuthenticated: it is not the answer of a listener that has the key.
+            PeerNotAuthenticated: not the answer of a listener with the key.
         """
         status, *fields = head.removesuffix(HEAD_END).decode("latin-1").split("\r\n")
         if not re.fullmatch(r"HTTP/1\.1 204 .*", status):
@@ -138,7 +138,7 @@ class DialerAuth:
         """Return the ``Authorization`` header of the request; only after :meth:`verify`.
 
         Raises:
-            IncompatiblePeer: the listener speaks no version that this process does.
+            IncompatiblePeer: the listener shares no version with this process.
         """
         if self._peer_nonce is None:
             raise self._failed("it has not been verified")
@@ -157,7 +157,7 @@ class ListenerAuth:
     Args:
         authorization: header of the challenge.
         find: returns the key with an id, or None.
-        addresses: those at which the listener may have been dialled on this connection.
+        addresses: possible dialled addresses of the listener on this connection.
 
     Raises:
         ChallengeRefused: from the constructor: it is malformed, for another key, or for another address.
@@ -174,7 +174,7 @@ class ListenerAuth:
         if key is None:
             raise ChallengeRefused("this listener does not have that key")
         if given.get("address") not in addresses:
-            # The client talks to somebody else, who passes on what it sends; or there is a translation of addresses.
+            # The client talks to an intermediary that relays its data, or addresses are translated.
             raise ChallengeRefused("this listener is not at the address dialled (DIEM_INTERNAL_ADDRESSES)")
         versions = compatibility.parse(given.get("protocol"))
         if versions is None:
@@ -209,7 +209,7 @@ def _proof(key: SharedKey, *parts: str) -> str:
 
 
 def _announced() -> str:
-    # A parameter that releases before it do not know, and ignore.
+    # A parameter that earlier releases ignore.
     return f'protocol="{OURS.announcement}"'
 
 

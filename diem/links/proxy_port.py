@@ -1,4 +1,4 @@
-"""Channel of a server for proxies: the client protocol without the limits, which proxies enforce on their clients."""
+"""Channel of a server for proxies: the client protocol without limits, which the proxies enforce."""
 
 import socket
 from secrets import token_hex
@@ -16,20 +16,20 @@ from diem.protocol.messages import MessageError
 
 PATH: Final = "/ws"
 SILENCE_TIMEOUT_S: Final = 75.0
-"""Seconds without anything from a proxy, which pings each of its links at least every 25 s."""
+"""Seconds of silence of a proxy, which pings each link at least every 25 s."""
 
 SEND_BUFFER_BYTES: Final = 64 * 1024
-"""Kernel send buffer, as for clients: what it holds for a slow proxy, or a slow client behind one, is not conflated.
+"""Kernel send buffer, as for clients: its content for a slow proxy, or a slow client behind one, is not conflated.
 
-Written one by one, 1,300 frames of 100 bytes fit with TCP, 170 with a Unix socket, which counts its overhead as well.
+Written one by one, 1,300 frames of 100 bytes fit with TCP, 170 with a Unix socket, which counts overhead, too.
 """
 
 
 class ProxyPort:
-    """Channel handler of ``/ws``: each link of a proxy is a session of the server's hub, like its own clients'.
+    """Channel handler of ``/ws``: each proxy link is a session of the server's hub, like a client's.
 
-    A proxy subscribes for many clients on one link, so neither the names in a message, nor its messages, nor its
-    subscriptions (its sessions are exempt from the hub's limit for one client) are limited.
+    A proxy subscribes for many clients on one link, so names per message, messages and subscriptions are unlimited (its
+    sessions are exempt from the hub's limit per client).
     """
 
     subprotocol = messages.SUBPROTOCOL
@@ -46,7 +46,7 @@ class ProxyPort:
 
     @property
     def accepting(self) -> bool:
-        """The server accepts clients."""
+        """True if the server accepts clients."""
         return self._edge.ready and not self._edge.draining
 
     async def run(self) -> None:
@@ -54,7 +54,7 @@ class ProxyPort:
         await self._monitor.run()
 
     def close(self, code: int = Close.RESTART, reason: str = "") -> None:
-        """Close every link: the proxies subscribe elsewhere; their clients notice a moment of staleness at most."""
+        """Close every link: the proxies subscribe elsewhere, at most a moment of staleness for their clients."""
         for connection in list(self._sessions):
             connection.close(code, reason)
 
@@ -104,14 +104,14 @@ class ProxyPort:
                 )
 
     def blocked(self, connection: InternalConnection) -> None:
-        """Conflate for a slow proxy: hold the latest frame of each endpoint, and read no requests."""
+        """Conflate for a slow proxy: hold the latest frame of each endpoint, and stop reading requests."""
         session = self._sessions.get(connection)
         if session is not None:
             session.block()
             connection.transport.pause_reading()
 
     def resumed(self, connection: InternalConnection) -> None:
-        """Send the held frames, then the current status, which the proxy may have missed."""
+        """Send the held frames, then the current status, possibly missed by the proxy."""
         session = self._sessions.get(connection)
         if session is not None:
             connection.transport.resume_reading()
@@ -120,7 +120,7 @@ class ProxyPort:
                 connection.transport.write(self._edge.status_frame)
 
     def closed(self, connection: InternalConnection) -> None:
-        """Remove the session of a proxy that has gone."""
+        """Remove the session of a disconnected proxy."""
         self._monitor.discard(connection)
         session = self._sessions.pop(connection, None)
         if session is not None:

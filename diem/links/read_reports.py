@@ -1,11 +1,11 @@
-"""Reports of the data that clients received with updates to the Data Service, by API key and user, and their leases.
+"""Reports to the Data Service of the data sent to clients with updates, by API key and user, and the leases.
 
 docs/access.md sections 4 and 5. A report has the reads since the last one, and the answer the leases until the next. A
-report is sent early when a lease runs low. It is repeated with the same number until it is answered, so that it counts
-once, unless the Data Service is killed between storing it and answering. What this process has not reported when it is
-killed is lost: the reads of some seconds.
+report is sent early when a lease runs low. It is repeated with the same number until answered, so that it counts once,
+unless the Data Service is killed between storing and answering. A killed process loses its unreported reads of some
+seconds.
 
-Of a Data Service and its stand-by only the one that has the store takes reports, so the URLs of both are tried in turn.
+Of a Data Service and its stand-by, only the one with the store accepts reports, so both URLs are tried in turn.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ REPORT_EVERY_S: Final = 10.0
 EARLY_S: Final = 0.5
 """Least time between two reports."""
 RETRY_S: Final = 2.0
-"""The same after one that was not answered."""
+"""The same after an unanswered one."""
 TIMEOUT_S: Final = 5.0
 END_TIMEOUT_S: Final = 1.0
-"""Time for the last report of a process that stops."""
+"""Time for the last report of a stopping process."""
 MAX_ACCOUNTS: Final = 250
-"""Most API keys and users in one report, which is a third of what the Data Service accepts; others are in the next."""
+"""Most API keys and users in one report, a third of the Data Service's limit; others are in the next."""
 Post = Callable[[str, bytes], Awaitable[bytes]]
 """Sends a report to a URL, and returns the answer. Raises ReportFailed."""
 
 
 @dataclass(eq=False)
 class ReportFailed(DiemError):
-    """A report was not answered: it is repeated."""
+    """A report was not answered, and will be repeated."""
 
     template = "reads could not be reported: {reason}"
 
@@ -76,7 +76,7 @@ class ReadReporter:
         self._log = structlog.get_logger("reads")
 
     async def run(self) -> None:
-        """Report every 10 s, and when a lease is low, until cancelled."""
+        """Report every 10 s, and when a lease runs low, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S if self._failing else REPORT_EVERY_S):
@@ -86,7 +86,7 @@ class ReadReporter:
             await asyncio.sleep(EARLY_S)
 
     async def report(self) -> None:
-        """Report what was read since the last time; nothing is sent if there is nothing to say or to ask."""
+        """Report the reads since the last time; nothing is sent without reads or lease requests."""
         if self._pending is not None and not await self._deliver(*self._pending):
             return
         for report in self._meters.reports(MAX_ACCOUNTS):
@@ -95,7 +95,7 @@ class ReadReporter:
                 return
 
     async def _deliver(self, report: LeaseReport, number: int) -> bool:
-        """Send a report, and apply the answer; return False, and keep the report, if there is none."""
+        """Send a report and apply the answer; without one, return False and keep the report."""
         self._pending = report, number
         body = {
             "source": self._source,
@@ -119,7 +119,7 @@ class ReadReporter:
         return not self._failing
 
     async def _send(self, report: bytes) -> dict[str, Any]:
-        """Return the answer of the first of the URLs that has one.
+        """Return the answer of the first URL with one.
 
         Raises:
             ReportFailed: none did.
@@ -142,13 +142,13 @@ class ReadReporter:
 
 @asynccontextmanager
 async def reporting(settings: EdgeSettings, edge: Edge, keys: KeyRing, tls: LinkTls) -> AsyncIterator[None]:
-    """Count and report the reads of the clients of ``edge`` while the block runs; then the rest, for at most 1 s."""
+    """Count and report the reads of ``edge``'s clients while the block runs, and the rest within 1 s after it."""
     if not settings.reads_url:
         yield
         return
 
     async def post(url: str, report: bytes) -> bytes:
-        # Loaded when there is something to report: most processes on one machine have anonymous clients only.
+        # Loaded on demand: most processes on one machine have anonymous clients only.
         import httpx  # noqa: PLC0415
 
         from diem.links.internal_client import internal_client  # noqa: PLC0415
@@ -176,5 +176,5 @@ async def reporting(settings: EdgeSettings, edge: Edge, keys: KeyRing, tls: Link
 
 
 def _log_failure(error: BaseException) -> None:
-    # Clients are served all the same, and their reads are not counted any more.
+    # Clients are still served, but their reads are no longer counted.
     structlog.get_logger("reads").error("reports of reads have failed", exc_info=error)

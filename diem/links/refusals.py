@@ -1,9 +1,8 @@
-"""Refusals of opening handshakes: why a client is refused, in words that say what to do, and the two answers to it.
+"""Refusals of opening handshakes: the reason and remedy for people, and the two forms of answers.
 
-A client that reads the answer to its handshake, as programs can, finds the text in the body. A browser does not let its
-page read it: a page requests the same path without an upgrade, and is answered with a problem document, which any page
-may read. It says no more than the refused handshake has said. ``/config.json`` of the Data Service says the same of an
-origin (:func:`foreign_origin`).
+Programs can read the handshake's answer, with the text in its body. A browser hides it from its page: the page requests
+the same path without an upgrade, and gets a problem document readable by any page. It reveals no more than the refused
+handshake. ``/config.json`` of the Data Service has the same text for an origin (:func:`foreign_origin`).
 """
 
 import re
@@ -20,37 +19,37 @@ from diem.process.listeners import canonical_origin, is_of_this_machine
 
 MEDIA_TYPE: Final = "application/problem+json"
 LIMIT_RETRY_AFTER_S: Final = 10
-"""An address has room again when one of its clients leaves, which may take hours: it need not ask every second."""
+"""Retry delay of an address at its limit: a client may leave only after hours, so there is no hurry."""
 
 
 class Cause(StrEnum):
-    """Why a handshake is refused: ``code`` of the problem document, and in ``/status`` the key of the count."""
+    """Cause of a refused handshake: ``code`` of the problem document, and key of the count in ``/status``."""
 
     ORIGIN = "origin"
     """Pages of this origin may not connect."""
     UNAUTHORISED = "unauthorised"
-    """A token is needed, or the one that came is not accepted."""
+    """A token is missing or not accepted."""
     LIMIT = "limit"
-    """The address or the user has as many clients as it may."""
+    """The address or user has reached its limit of clients."""
     RATE = "rate"
     """Too many new clients, or too many messages before."""
     FULL = "full"
-    """The process has as many clients as it may."""
+    """The process has reached its limit of clients."""
     BAD_REQUEST = "bad_request"
     NOT_READY = "not_ready"
-    """The process starts or stops, which every client may meet, or has not read the keys of tokens yet."""
+    """The process is starting or stopping, which may affect any client, or has not loaded the token keys yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The decision not to accept a client."""
+    """A refusal of a client."""
 
     status: int
     cause: Cause
     detail: str
-    """For people: what is wrong, and what to do."""
+    """For people: the problem and its remedy."""
     retry_after_s: int = 0
-    """0: there is no point in asking again."""
+    """0: a retry is pointless."""
 
     def reply(self) -> Reply:
         """Return the answer to the handshake."""
@@ -58,7 +57,7 @@ class Refusal:
         return Reply(self.status, f"{self.detail}\n".encode(), headers=headers | self._retry())
 
     def problem(self) -> Reply:
-        """Return the answer to a request of a page that wants to know why its handshake failed (RFC 9457)."""
+        """Return the answer to a page's request for the reason of its failed handshake (RFC 9457)."""
         document: dict[str, Any] = {"status": self.status, "code": self.cause, "detail": self.detail}
         return _readable(self.status, document, self._retry())
 
@@ -67,7 +66,7 @@ class Refusal:
 
 
 def no_refusal() -> Reply:
-    """Return the answer to such a request where a handshake would be accepted now."""
+    """Return the answer to such a request if a handshake would be accepted now."""
     detail = "a WebSocket handshake would be accepted here"
     return _readable(426, {"status": 426, "code": "upgrade_required", "detail": detail}, {"Upgrade": "websocket"})
 
@@ -89,15 +88,15 @@ NO_TOKENS: Final = Refusal(
 
 
 MAX_ORIGIN: Final = 300
-"""Longest origin that is quoted: a host name has at most 253 characters."""
+"""Longest quoted origin: a host name has at most 253 characters."""
 _PLAIN: Final = re.compile(r"https?://[a-z0-9._:\[\]-]+")
 
 
 def foreign_origin(origin: str) -> str:
-    """Return why pages of an origin may not connect, and what to do.
+    """Return the reason why pages of an origin may not connect, and the remedy.
 
-    ``origin`` is a header field, which anybody may send, and the text may be pasted into a shell: only for pages of
-    this machine is it a complete option.
+    ``origin`` is an untrusted header field, and the text may be pasted into a shell: only for pages of this machine is
+    it a complete option.
     """
     try:
         origin = canonical_origin(origin)
@@ -111,22 +110,22 @@ def foreign_origin(origin: str) -> str:
 
 
 def by_origin(origin: str) -> Refusal:
-    """Return the refusal of a page whose origin is not allowed."""
+    """Return the refusal of a page for its origin."""
     return Refusal(403, Cause.ORIGIN, foreign_origin(origin))
 
 
 def by_rate_of_requests(retry_after_s: int) -> Refusal:
-    """Return the answer to an address that requests the reasons of its refusals too often."""
+    """Return the answer to an address that requests refusal reasons too often."""
     return Refusal(429, Cause.RATE, "too many requests from this address", retry_after_s)
 
 
 def by_limit(result: AdmissionResult, bound: float, retry_after_s: int) -> Refusal:
-    """Return the refusal of a client beyond a limit.
+    """Return the refusal for exceeding a limit.
 
     Args:
         result: the limit.
         bound: its value; not used of limits of messages.
-        retry_after_s: when the rates admit the client again.
+        retry_after_s: time until the rates admit the client again.
     """
     cause, text = _LIMITS[result]
     wait_s = LIMIT_RETRY_AFTER_S if result is AdmissionResult.ADDRESS_LIMIT else retry_after_s

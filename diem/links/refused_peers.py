@@ -1,4 +1,4 @@
-"""Peers that this process refuses, or that refuse it: a line a minute about each, and their list for ``/status``.
+"""Peers refused by this process, or refusing it: a log line per minute about each, and their list for ``/status``.
 
 There are two kinds, peers with another internal key and peers without a version of the internal protocol in common.
 The module owns one list of each for the process, as :mod:`diem.process.security_log` does for refused clients: dialers
@@ -19,9 +19,9 @@ from diem.links.mutual_auth import PeerNotAuthenticated
 from diem.protocol.compatibility import OURS, Versions, remedy
 
 LOG_EVERY_S: Final = 60.0
-"""Seconds between two lines about one peer; a peer that was not refused for so long is forgotten."""
+"""Seconds between two lines about one peer, and without a refusal until it is forgotten."""
 MAX_PEERS: Final = 64
-"""Peers of one kind that are told apart; the refusals of others are not recorded while these last."""
+"""Maximum number of recorded peers of one kind; refusals of others are not recorded meanwhile."""
 KEY_REMEDY: Final = (
     "this machine and that one need the same internal.key, or feed.key and metadata.key (DIEM_INTERNAL_KEY_FILE); "
     "if addresses are translated between them, DIEM_INTERNAL_ADDRESSES there"
@@ -36,9 +36,9 @@ class _Refusal:
 
 
 class RefusedPeers:
-    """Peers of one kind that were refused within the last minute, at most :data:`MAX_PEERS`.
+    """Peers of one kind refused within the last minute, at most :data:`MAX_PEERS`.
 
-    ``level`` is that of the lines in the log; ``clock`` returns monotonic seconds.
+    ``level`` is the level of the log lines; ``clock`` returns monotonic seconds.
     """
 
     def __init__(self, level: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,7 +47,7 @@ class RefusedPeers:
         self._peers: dict[str, _Refusal] = {}
 
     def refuse(self, peer: str, reason: str, line: str) -> bool:
-        """Record a refusal, and log ``line`` unless there was a line about the peer within the last minute.
+        """Record a refusal, and log ``line`` unless the peer had a line within the last minute.
 
         Return whether the peer is recorded.
         """
@@ -63,11 +63,11 @@ class RefusedPeers:
         return True
 
     def accept(self, peer: str) -> None:
-        """Forget a peer that is refused no longer."""
+        """Forget a peer that is no longer refused."""
         self._peers.pop(peer, None)
 
     def reasons(self) -> dict[str, str]:
-        """Return why each peer was refused last."""
+        """Return the reason of each peer's last refusal."""
         self._forget(self._clock())
         return {peer: refusal.reason for peer, refusal in self._peers.items()}
 
@@ -87,9 +87,9 @@ _other_versions: Final = RefusedPeers(logging.ERROR)
 
 
 def refuse_key(peer: str, error: Exception) -> bool:
-    """Report a failed attempt to dial, and return whether it is recorded as one of a peer with another key.
+    """Report a failed dial, and return whether it is recorded as due to another key.
 
-    A failure of another kind says nothing about keys: what is known stays.
+    Other failures are unrelated to keys: the record stays unchanged.
     """
     line = f"keys do not match: {error}; {KEY_REMEDY}"
     return _is_about_keys(error) and _other_keys.refuse(peer, str(error), line)

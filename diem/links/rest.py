@@ -21,14 +21,14 @@ from diem.process import metrics
 from diem.process.forwarding import ClientAddresses
 
 BODY_TIMEOUT_S: Final = 20.0
-"""Time to receive a body of at most 1 MiB: a slower client holds a connection, and must not hold it forever."""
+"""Time to receive a body of at most 1 MiB: a slower client must not hold its connection forever."""
 RETRY_AFTER_S: Final = (1, 4)
-"""Range of the Retry-After of readers that are refused because they are too many."""
+"""Range of the Retry-After for refused readers when there are too many."""
 MEDIA_TYPE: Final = "application/problem+json"
 SECURITY_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
 
 _CODES: Final = {404: "not_found", 405: "method_not_allowed", 408: "timeout"}
-"""Codes of the statuses that Starlette's router and :func:`read_body` raise; any other is ``error``."""
+"""Codes of the statuses raised by Starlette's router and :func:`read_body`; any other is ``error``."""
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH"})
 
 
@@ -50,7 +50,7 @@ def problem(
 
 
 def retry_after() -> str:
-    """Return a Retry-After for one of many readers: a random one, so that they do not all return at once."""
+    """Return a random Retry-After, so that many readers do not all return at once."""
     return str(random.randint(*RETRY_AFTER_S))  # noqa: S311 - spreads clients, is no secret
 
 
@@ -60,7 +60,7 @@ def _title(status: int) -> str:
 
 
 async def on_http_error(_request: Request, error: Exception) -> Response:
-    """Answer an error with a status of its own: the router's 404 and 405, those of :func:`read_body`."""
+    """Answer an error that has a status: the router's 404 and 405, those of :func:`read_body`."""
     if not isinstance(error, HTTPException):
         raise error
     status = error.status_code
@@ -77,13 +77,13 @@ async def on_defect(_request: Request, _error: Exception) -> Response:
 
 @dataclass(eq=False)
 class BodyTooLarge(DiemError):
-    """A request body above its limit. ``announced`` is its Content-Length, None if that was not what exceeded it."""
+    """A request body above its limit. ``announced`` is its Content-Length, None unless that exceeded it."""
 
     max_bytes: int
     announced: int | None = None
 
     def __str__(self) -> str:
-        """Return the limit, and the size where it was announced."""
+        """Return the limit, and the size if announced."""
         size = "" if self.announced is None else f", not {self.announced}"
         return f"a body has at most {self.max_bytes} bytes here{size}"
 
@@ -92,7 +92,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     """Return the body of a request.
 
     Raises:
-        BodyTooLarge: at once where the Content-Length exceeds ``max_bytes``, else as soon as more have arrived.
+        BodyTooLarge: at once if the Content-Length exceeds ``max_bytes``, else as soon as more have arrived.
         HTTPException: 408, the body took more than :data:`BODY_TIMEOUT_S`; 400, the client left before its end, which
             is no defect of ours: nobody reads the answer, and the log has no line.
     """
@@ -119,14 +119,14 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 
 
 def client_address(scope: Scope) -> str:
-    """Return the address of the client; empty if it is not known."""
+    """Return the address of the client; empty if unknown."""
     return str(scope["client"][0]) if scope["client"] else ""
 
 
 class ClientAddressMiddleware:
     """ASGI middleware: replaces the peer's address by that of the client behind trusted proxies.
 
-    uvicorn's own believes the header of a trusted proxy as we do, but does not report what untrusted ones send.
+    uvicorn's own trusts the same headers, but does not report those of untrusted proxies.
     """
 
     def __init__(self, app: ASGIApp, addresses: ClientAddresses) -> None:
@@ -150,21 +150,21 @@ _RELAYED: Final = frozenset({b"forwarded", b"via"})
 
 
 class RequestDecision(NamedTuple):
-    """How a request is answered, decided before it is routed."""
+    """Decision on a request's answer, made before routing."""
 
     app: ASGIApp
-    """Application that answers; a response where the request is refused."""
+    """Answering application; a response if the request is refused."""
     fields: Mapping[str, str] = {}
     """Header fields of the answer; they replace its own."""
     appended: Iterable[tuple[bytes, bytes]] = SECURITY_HEADERS
-    """Header fields to append, which no application sets."""
+    """Header fields to append, set by no application."""
     varies: bool = False
     """Add ``Vary: Origin``."""
     pays: bool = False
     """The cost of the answer is charged to the client's address."""
 
     def complete(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Return the header fields of an answer with those of the decision."""
+        """Merge the header fields of an answer with those of the decision."""
         completed = MutableHeaders(raw=[*headers, *self.appended])
         completed.update(self.fields)
         if self.varies:
@@ -182,7 +182,7 @@ class RestMiddleware(ABC):
 
     @abstractmethod
     async def decide(self, scope: Scope) -> RequestDecision:
-        """Refuse the request, or choose the application that answers it."""
+        """Refuse the request, or choose the answering application."""
 
     def charge(self, scope: Scope, sent_bytes: int) -> None:  # noqa: B027 - a hook: mostly there is nothing to charge
         """Charge the client's address for an answer, if :attr:`RequestDecision.pays`; by default do nothing."""

@@ -44,7 +44,7 @@ class ServiceSettings(Protocol):
 
     @property
     def supervised(self) -> bool:
-        """Whether a supervisor keeps the port for this process."""
+        """True if a supervisor reserves the port for this process."""
         ...
 
     @property
@@ -59,12 +59,12 @@ class ServiceSettings(Protocol):
 
     @property
     def internal_bearer(self) -> bool:
-        """Whether the key is accepted as a bearer token."""
+        """True if the key is accepted as a bearer token."""
         ...
 
     @property
     def internal_tls_certificate(self) -> Path | None:
-        """Certificate of the internal listener on an address of other machines."""
+        """Certificate of the internal listener beyond this machine."""
         ...
 
     @property
@@ -89,9 +89,8 @@ async def internal_service(
     """Serve health, metrics, ``/status``, channels, pages and a fallback internally while the block runs.
 
     ``status`` returns the service's own fields; name, process id, versions, uptime, refused clients, and peers with
-    another key are added.
-    ``channels``, ``pages`` and ``fallback`` are those of :class:`InternalListener`, which is yielded once it accepts
-    connections. ``on_reload`` registers what a SIGHUP calls.
+    another key are added. ``channels``, ``pages`` and ``fallback`` are those of :class:`InternalListener`, which is
+    yielded once it accepts connections. ``on_reload`` registers a function to call on SIGHUP.
 
     Raises:
         PortInUse: another process has the port.
@@ -134,13 +133,13 @@ async def internal_service(
 
 
 def _with_refused_keys(why_not: str | None) -> str | None:
-    # Not the peers: readiness is open to everybody.
+    # Without the peers: readiness is public.
     refused = refused_peers.keys_refused()
     return f"{why_not}; keys of peers do not match, see the log" if why_not and refused else why_not
 
 
 def freeze_heap() -> None:
-    """Exempt all existing objects from garbage collection: they live as long as the process."""
+    """Exempt all existing objects from garbage collection, as they live as long as the process."""
     gc.collect()
     gc.freeze()
 

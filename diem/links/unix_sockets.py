@@ -1,8 +1,7 @@
-"""Unix sockets beside the ports of internal listeners: links within one machine cost less than over TCP.
+"""Unix sockets beside the ports of internal listeners: cheaper than TCP for links within one machine.
 
-A socket is named after its port: the process that has bound ``127.0.0.1:9400`` may replace ``9400.sock``. Addresses
-stay those of the ports, because members of a group publish them for other machines, too; only the listener and the
-dialer know of the sockets.
+A socket is named after its port: the process that has bound ``127.0.0.1:9400`` may replace ``9400.sock``. Published
+addresses remain those of the ports, as other machines need them; only the listener and the dialer use the sockets.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ from diem.process.listeners import BACKLOG
 MAX_PATH: Final = 107
 """Longest path of a socket on Linux in bytes, without the terminating zero."""
 BOUND: Final = frozenset({"127.0.0.1", "0.0.0.0"})
-"""Addresses of a listener that owns its port of 127.0.0.1; listeners on other addresses may share the number."""
+"""Bind addresses that imply ownership of the port on 127.0.0.1; listeners on others may share the number."""
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "localhost"})
 
 
@@ -32,7 +31,7 @@ def socket_path(directory: Path, port: int) -> Path:
 
 
 def find_socket(directory: Path | None, host: str, port: int) -> Path | None:
-    """Return the socket to try before ``host:port``; None if there is none, or another user could have made it."""
+    """Return the socket to try before ``host:port``; None if missing, or if another user could have made it."""
     if directory is None or host not in LOOPBACK_HOSTS or not fits(directory):
         return None
     path = socket_path(directory, port)
@@ -40,7 +39,7 @@ def find_socket(directory: Path | None, host: str, port: int) -> Path | None:
 
 
 def is_private(directory: Path) -> bool:
-    """Return whether only this user can create sockets there, so that no other can answer in a process's place."""
+    """Return whether only this user can create sockets there, to rule out impostors."""
     try:
         found = directory.stat()
     except OSError:
@@ -76,6 +75,6 @@ def bind(directory: Path, port: int) -> socket.socket:
 
 
 def remove(sock: socket.socket) -> None:
-    """Remove the path of a socket made by :func:`bind`, so that it is no longer dialled."""
+    """Remove the path of a socket from :func:`bind`, so that it is no longer dialled."""
     with contextlib.suppress(OSError):
         Path(os.fsdecode(sock.getsockname())).unlink()

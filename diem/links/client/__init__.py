@@ -1,9 +1,9 @@
-"""The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with the versions that are known.
+"""The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with the known versions.
 
 Reading order: ``backoff`` (delays and rates), ``tokens``, ``link`` (one connection), ``client`` (one server),
-``fetches`` (data that does not come with updates); for a group of servers ``routes``, ``partitioned``.
-But for these two, the SDK has the same algorithms in modules of these names (``client/src/sdk``), and both pass the
-cases in ``tests/cases``.
+``fetches`` (data not sent with updates); for a group of servers ``routes``, ``partitioned``. Except for these two, the
+SDK has the same algorithms in modules of the same names (``client/src/sdk``), and both pass the cases in
+``tests/cases``.
 """
 
 from diem.links.client.backoff import Timing

@@ -1,4 +1,4 @@
-"""Delays and rates of a client: reconnect back-off, what servers ask for, and the rate of messages. No I/O.
+"""Delays and rates of a client: reconnect back-off, delays requested by servers, and the rate of messages. No I/O.
 
 The SDK has the same rules (``client/src/sdk/backoff.ts``, ``codes.ts`` and ``http.ts``); ``tests/cases`` has the cases
 that both pass.
@@ -19,13 +19,12 @@ from diem.protocol import codes
 MAX_RETRY_WINDOW_S: Final = 600.0
 MAX_RETRY_AFTER_S: Final = 300.0
 BURST_SHARE: Final = 0.75
-"""Of a server's burst: the rest is for messages that the network delivers later and closer together than they were
-sent."""
+"""Share of a server's burst in use: the rest is for messages that the network delays and bunches up."""
 INTERVAL_S: Final = 0.7
-"""Seconds per message in the long run; servers take one every 0.6 s."""
+"""Seconds per message in the long run; servers accept one every 0.6 s."""
 ROUNDING_S: Final = 1e-9
 MIN_HEARTBEAT_S: Final = 1.0
-"""A shorter interval that a server announces is taken for this one: networks are late by more."""
+"""Minimum of a server's announced interval: networks delay by more than anything shorter."""
 
 _RETRY: Final = re.compile(r"\bretry=(\d{1,9})\b", re.ASCII)
 
@@ -39,25 +38,25 @@ class Timing:
     cap_s: float = 30.0
     """The longest back-off window."""
     stable_after_s: float = 60.0
-    """An open connection of this age resets the back-off."""
+    """Age at which an open connection resets the back-off."""
     held_after_s: float = 10.0
-    """An open connection of this age has ended the outage before it."""
+    """Age at which an open connection ends the preceding outage."""
     silence_s: float = 60.0
-    """A server that sends no frame for so long counts as hung, unless it announces that it sends them more often."""
+    """Time without a frame after which a server counts as hung, unless it announces more frequent ones."""
     late_s: float = 0.5
-    """After that time, frames that have arrived and were not handled yet are waited for: a late timer is no silence."""
+    """Extra time for frames received but not handled yet: a late timer is no silence."""
     suspect_after_s: float = 5.0
-    """A server that is not live is suspected after this and up to as much again, and then once more."""
+    """A server that is not live is suspected after this plus up to as much again, and then once more."""
     idle_after_s: float = 5.0
-    """A connection that nothing needs is kept this long."""
+    """Time to keep an unused connection."""
     stayed_after_s: float = 1.0
-    """A stay of this length at a server ends the count of hops."""
+    """Length of a stay at a server that resets the count of hops."""
     auth_timeout_s: float = 10.0
-    """A server that has not replied to the first token by then counts as hung."""
+    """Time without a reply to the first token after which a server counts as hung."""
 
 
 def silence_limit_s(heartbeat_ms: float, usual_s: float) -> float:
-    """Return the time without a frame after which a server counts as hung: two of the intervals that it announces.
+    """Return the time without a frame after which a server counts as hung: two of its announced intervals.
 
     ``heartbeat_ms`` is 0 if it announces none; then, and at most, it is ``usual_s``.
     """
@@ -80,17 +79,17 @@ class ReconnectBackoff:
         self._failures = 0
 
     def begin(self, now: float) -> None:
-        """Begin with an outage: the client is about to dial for the first time."""
+        """Start with an outage: the client is about to dial for the first time."""
         self._outage = Outage(now, self._timing.held_after_s)
 
     def delay_s(
         self, now: float, open_s: float | None, code: int | None, reason: str, at_least_s: float = 0.0
     ) -> float:
-        """Return the seconds to wait after a connection has ended, or an attempt has failed.
+        """Return the seconds to wait after the end of a connection, or a failed attempt.
 
         Args:
             now: monotonic seconds.
-            open_s: how long the connection was open; None: it never was.
+            open_s: time that the connection was open; None: never.
             code: its close code; None: there was no close frame.
             reason: the close reason; its ``retry=<ms>`` replaces the window.
             at_least_s: ``Retry-After`` of a refused handshake; the random delay comes on top of it.
@@ -114,7 +113,7 @@ class ReconnectBackoff:
 
 
 def retry_window_s(reason: str) -> float | None:
-    """Return the window that a close reason asks for (``retry=<ms>``), in seconds, at most ten minutes; None: none.
+    """Return the window requested by a close reason (``retry=<ms>``), in seconds, at most ten minutes; None: none.
 
     It is the upper bound of a random delay, whatever the close code.
     """
@@ -123,16 +122,16 @@ def retry_window_s(reason: str) -> float | None:
 
 
 def retry_after_s(header: str | None) -> float:
-    """Return the seconds that a ``Retry-After`` header asks for from now on, at most five minutes; 0 without one."""
+    """Return the delay requested by a ``Retry-After`` header in seconds, at most five minutes; 0 without one."""
     return 0.0 if header is None else min(backoff.retry_after_s(header, time.time()), MAX_RETRY_AFTER_S)
 
 
 class TokenBuckets:
-    """The messages that one client may send to each server, by the name in its ``welcome``, charged as servers charge.
+    """One client's allowance of messages to each server, by the name in its ``welcome``, charged like the servers' own.
 
-    They belong to the client and outlive its connections, because the server's count does. Like
+    They outlive the client's connections, because the server's count does. Like
     :class:`diem.process.limits.TokenBucket` each is one number, the time at which it is full again; full ones are
-    dropped, so there are never more than servers that were sent something within the last refill.
+    dropped, so there is at most one per server that was sent something within the last refill.
     """
 
     __slots__ = ("_full_at",)
@@ -144,18 +143,18 @@ class TokenBuckets:
         return len(self._full_at)
 
     def wait_s(self, server: str, subscriptions: int, now: float) -> float:
-        """Return the seconds until ``server``, which allows so many subscriptions, may be sent a message."""
+        """Return the seconds until ``server``, with its limit of subscriptions, may be sent a message."""
         reserve_s = INTERVAL_S * (BURST_SHARE * message_burst(subscriptions) - 1)
         wait_s = self._full_at.get(server, now) - now - reserve_s
         return wait_s if wait_s > ROUNDING_S else 0.0
 
     def charge(self, server: str, names: int, now: float) -> None:
-        """Count a message with so many names; each 50 of them count as one message more."""
+        """Count a message with this many names; every 50 names count as one more message."""
         self._use(server, 1 + names // NAMES_PER_MESSAGE, now)
         self._full_at = {server: full_at for server, full_at in self._full_at.items() if full_at > now}
 
     def drain(self, server: str, subscriptions: int, now: float) -> None:
-        """Empty the bucket, because the server closed with 4003: other clients of the address may have used it up."""
+        """Empty the bucket after a close with 4003: other clients of the address may have used it up."""
         self._full_at.pop(server, None)
         self._use(server, BURST_SHARE * message_burst(subscriptions), now)
 

@@ -1,4 +1,4 @@
-"""The client of one server or proxy, and what it shares with the client of a group (``partitioned``)."""
+"""The client of one server or proxy, and its base, shared with the client of a group (``partitioned``)."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ Kind = Literal["open", "closed", "subscribed", "unsubscribed", "update", "resync
 
 
 FUTURE_S: Final = 86_400.0
-"""Versions contain the time: of one that is further ahead of this clock, clients are told to fetch the data again."""
+"""Versions contain the time: one further ahead of this clock makes clients fetch the data again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change that a client reports."""
+    """A change reported by a client."""
 
     kind: Kind
     endpoint: str | None = None
@@ -34,11 +34,11 @@ class Event:
     """Of an update: its version. Of ``subscribed``: the retained version, None = none yet."""
     gone: bool = False
     data: Mapping[str, Any] | None = None
-    """Of an update: the dataset of this version, as ``GET /v1/data`` answers it; None: it has to be fetched."""
+    """Of an update: the dataset of this version, as returned by ``GET /v1/data``; None: fetch it."""
     fetch_window_s: float = 0.0
-    """The data should be fetched at a random moment within this time, if at all; not of updates with data."""
+    """Window of the random delay before fetching the data, if at all; unused for updates with data."""
     live: bool | None = None
-    """Of ``status``: whether updates are current."""
+    """Of ``status``: True if updates are current."""
     code: int | None = None
     """Of ``closed``: the close code, or the HTTP status of a refused handshake; None when nobody answered."""
     message: str = ""
@@ -64,12 +64,12 @@ class EventQueue:
         self._events.pop(key, None)
 
     def close(self) -> None:
-        """End the queue; events that are in it are still returned."""
+        """End the queue; queued events are still returned."""
         self._closed = True
         self._changed.set()
 
     async def get(self) -> Event | None:
-        """Wait for an event, and return the oldest one; None once the queue is closed and empty."""
+        """Wait for the oldest event and return it; None once the queue is closed and empty."""
         while not self._events:
             if self._closed:
                 return None
@@ -81,12 +81,12 @@ class EventQueue:
 class BaseClient(ABC):
     """An asynchronous iterator of :class:`Event`, connected until its ``async with`` block is left.
 
-    Updates that are not newer than the last reported version, or of endpoints that are not subscribed, are dropped.
-    Events wait in a queue of the latest per endpoint and kind: memory is bounded by the subscriptions. The iteration
-    ends after a close code that forbids to reconnect.
+    Updates not newer than the last reported version, or of unsubscribed endpoints, are dropped. The queue holds the
+    latest event per endpoint and kind, so memory is bounded by the subscriptions. The iteration ends after a close code
+    that forbids reconnecting.
 
-    With ``data``, servers that offer it are asked for the data of updates. An update with data is an event unless data
-    of its version was reported before, even if the same update came without.
+    With ``data``, updates are requested with their data where servers offer it. An update with data is an event unless
+    data of its version was reported before, even if the same update came without.
     """
 
     link_type: ClassVar[type[ClientLink]] = ClientLink
@@ -121,10 +121,10 @@ class BaseClient(ABC):
         return event
 
     async def subscribe(self, known: Mapping[str, int | None]) -> None:
-        """Subscribe to endpoints, given the versions of the data that is held (None = none).
+        """Subscribe to endpoints, given the versions of the data held (None = none).
 
         Raises:
-            BadName: one of them is not an endpoint name; nothing is sent.
+            BadName: one is not an endpoint name; nothing is sent.
         """
         for name in known:
             endpoints.check(name)
@@ -140,11 +140,11 @@ class BaseClient(ABC):
         self._remove(list(names))
 
     def known(self, name: str) -> int | None:
-        """Return the greatest version that the application holds or was notified of; None = none."""
+        """Return the greatest version held by or reported to the application; None = none."""
         return max(self._known.get(name, 0), self._announced.get(name, 0)) or None
 
     def correct(self, name: str, version: int) -> None:
-        """Report what is newer than ``version`` from now on: the Data Service has lost what was announced or held."""
+        """Report everything newer than ``version`` from now on: the Data Service has lost later versions."""
         if name in self._known:
             self._known[name] = version
             self._announced.pop(name, None)
@@ -162,7 +162,7 @@ class BaseClient(ABC):
 
     @abstractmethod
     async def _run(self) -> None:
-        """Stay connected until a close code forbids to reconnect."""
+        """Stay connected until a close code forbids reconnecting."""
 
     @abstractmethod
     def _add(self, names: Sequence[str]) -> None:
@@ -181,7 +181,7 @@ class BaseClient(ABC):
         self._events.put((event.kind, key or event.endpoint), event)
 
     def _publish_message(self, message: dict[str, Any], fetch_window_s: float) -> None:
-        """Publish the events of a message that mean the same on every connection."""
+        """Publish those events of a message that are independent of the connection."""
         match message.get("type"):
             case "update":
                 self._publish_update(message, fetch_window_s)
@@ -202,12 +202,12 @@ class BaseClient(ABC):
         if not (
             self._data and isinstance(data, dict) and (data.get("endpoint"), data.get("version")) == (name, version)
         ):
-            data = None  # a proxy may send data that was not asked for
+            data = None  # a proxy may send unrequested data
         announced = self._announced.get(name, 0)
         if name not in self._known or version <= max(self._known[name], announced - 1 if data else announced):
             return
         if version > 1000 * (time.time() + FUTURE_S):
-            # It would block all later ones: it is forged, or this clock is wrong.
+            # It would block all later ones: forged, or this clock is wrong.
             self._publish(Event("resync", name, fetch_window_s=fetch_window_s))
             return
         self._announced[name] = version
@@ -218,26 +218,26 @@ class BaseClient(ABC):
         self._publish(Event("update", name, version, gone=gone, data=data, fetch_window_s=window_s))
 
     def _reject(self, name: str, rejection: Mapping[str, Any]) -> None:
-        """Drop an endpoint that no server will take."""
+        """Drop an endpoint that no server accepts."""
         self._forget(name)
         self._remove([name])
         self._publish(Event("rejected", name, message=f"{rejection['code']}: {rejection['message']}"))
 
 
 class UpdatesClient(BaseClient):
-    """One connection to one of ``urls``, dialled again until the block is left.
+    """One connection to one of ``urls``, redialled until the block is left.
 
-    A ``status`` event is about the connection, or about an endpoint that the server named: an endpoint is live while
-    the last event of both kinds is live.
+    A ``status`` event is about the connection, or about one endpoint: an endpoint is live while the last events of both
+    kinds are live.
 
     Args:
-        urls: of servers that serve the same.
+        urls: of equivalent servers.
         origin: ``Origin`` header; None: none is sent.
         timing: delays.
-        token: called before connecting, before the last token expires, and when that was refused, one call at a time;
+        token: called before connecting, before the last token expires, and when it was refused, one call at a time;
             None: no token is presented.
         tls: context for ``wss`` URLs; None: the system's authorities decide.
-        data: ask for the data of updates.
+        data: request updates with their data.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class UpdatesClient(BaseClient):
         await self._link.run()
 
     async def _select(self) -> str:
-        # Not the one whose connection was just lost: it may be cut off.
+        # Not the server just lost: it may be cut off.
         others = [url for url in self._urls if url != self._last] or self._urls
         self._last = random.choice(others)  # noqa: S311 - spreads clients, is no secret
         return self._last
@@ -309,7 +309,7 @@ class UpdatesClient(BaseClient):
                 self._publish_status(message.get("endpoints"), live=message["live"])
 
     def _publish_status(self, names: Sequence[str] | None, *, live: bool) -> None:
-        """Publish a status: without ``names`` it applies to all endpoints, also to those that an earlier one named."""
+        """Publish a status: without ``names`` it applies to all endpoints, overriding earlier ones by name."""
         if names is None:
             self._publish(Event("status", live=live))
             names = list(self._stale) if live else []

@@ -1,4 +1,4 @@
-"""Fetches what events announce without data, when and by which version docs/protocol.md section 1.2 says.
+"""Fetches the data of updates without data; time and version follow docs/protocol.md section 1.2.
 
 The SDK has the same rules (``client/src/sdk/fetches.ts``).
 """
@@ -17,12 +17,12 @@ BASE_S: Final = 0.5
 CAP_S: Final = 8.0
 """First and longest window between attempts to fetch a dataset."""
 OUTDATED_CAP_S: Final = 60.0
-"""Longest window while the service answers with data that is older than what was announced: it may have lost that."""
+"""Longest window while the service answers with older data than announced: it may have lost the newer."""
 
 Fetch = Callable[[str, int | None], Awaitable[Mapping[str, Any] | None]]
-"""Returns the dataset of an endpoint: of the version, or the current one without. None: that version is not kept."""
+"""Returns the dataset of an endpoint: of the version if given, else the current one. None: that version is not kept."""
 Correct = Callable[[str, int], None]
-"""Called with an endpoint and the version that the service has, less than one that was announced or shown."""
+"""Called with an endpoint and the service's version, less than one announced or shown."""
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -37,7 +37,7 @@ class DataMissing(DiemError):
 
 @dataclass(eq=False)
 class FetchDelayed(DiemError):
-    """The request may succeed later, not before ``retry_after_s`` if the answer said so."""
+    """The request may succeed later, not before ``retry_after_s`` if given in the answer."""
 
     retriable = True
     template = "{reason}"
@@ -47,7 +47,7 @@ class FetchDelayed(DiemError):
 
 
 class _OutdatedError(FetchDelayed):
-    """The service answers with older data than was announced."""
+    """The service answers with older data than announced."""
 
 
 class _Pending:
@@ -64,23 +64,22 @@ class _Pending:
 
 
 class CompletedEvents:
-    """An asynchronous iterator of a client's events, whose updates have data if that can be fetched.
+    """An asynchronous iterator of a client's events that adds the data of updates by fetching it.
 
     An update is yielded once it has its data, which may be newer. If its fetch fails, an ``error`` of the endpoint
     comes first, then the update without data, and again with data once an attempt succeeds. All other events are
-    yielded at once. Updates that are not newer than the data that was yielded are dropped: what is shown never goes
-    back, unless the service itself answers that it has an older version only. It is asked when a server states an older
-    one than was yielded.
+    yielded at once. Updates not newer than the yielded data are dropped: displayed data never goes back, unless the
+    service itself has only an older version. It is queried when a server reports an older version than was yielded.
 
-    The bounds are those of the client: of each endpoint there is one fetch, and one event of each kind waits. The
-    iteration ends after the client's, with the requests that are under way.
+    Bounded like the client: per endpoint, at most one fetch is in flight and one event of each kind is queued. The
+    iteration ends after the client's, with its requests in flight.
 
     Args:
         events: of a client.
-        fetch: requests data; it bounds its own time, and raises :class:`FetchDelayed` if that may succeed later,
-            another ``DiemError`` if not.
-        correct: the client's :meth:`~diem.links.client.BaseClient.correct`, so that it reports what the service has
-            next.
+        fetch: requests data, within its own time limit; raises :class:`FetchDelayed` if a retry may succeed, else
+            another ``DiemError``.
+        correct: the client's :meth:`~diem.links.client.BaseClient.correct`, so that it reports the service's next
+            versions.
         sleep: waits for some seconds.
     """
 
@@ -163,7 +162,7 @@ class CompletedEvents:
         self._queue.put((event.kind, event.endpoint), event)
 
     def _end(self, name: str, *, holds: bool) -> None:
-        """End the fetch of an endpoint whose data came with an update, or that has no data any more."""
+        """End the fetch of an endpoint whose data came with an update, or is gone."""
         pending = self._pending.pop(name, None)
         if pending is not None:
             pending.task.cancel()
@@ -175,7 +174,7 @@ class CompletedEvents:
     def _announce(self, name: str, event: Event) -> None:
         pending = self._pending.get(name)
         if pending is not None:
-            # The time of the fetch remains, or updates that follow each other would put it off for ever.
+            # The time of the fetch stays, or a series of updates would postpone it forever.
             pending.event = event
             return
         pending = self._pending[name] = _Pending(event)
@@ -203,7 +202,7 @@ class CompletedEvents:
                 except DiemError as error:
                     self._report(pending, wanted, error)
                     found = 0
-                # Without a version it was a resync: an answer to a request before it does not count.
+                # Without a version it was a resync: answers to earlier requests do not count.
                 if pending.event is wanted or (pending.event.version is not None and pending.event.version <= found):
                     return
                 delay_s = self._window_s(name, pending)
@@ -217,17 +216,17 @@ class CompletedEvents:
         return random.uniform(0, pending.event.fetch_window_s)  # noqa: S311 - spreads clients, is no secret
 
     def _report(self, pending: _Pending, wanted: Event, error: DiemError) -> None:
-        """Yield why there is no data, and an update without it, once."""
+        """Yield the reason for the missing data, and an update without it, once."""
         self._put(Event("error", wanted.endpoint, message=str(error)))
         if wanted.kind == "update" and wanted is not pending.yielded:
             pending.yielded = wanted
             self._put(wanted)
 
     async def _request(self, name: str, wanted: Event) -> int:
-        """Yield the announced version, whose answer caches have, or else the current one; return which it was.
+        """Yield the announced version, likely cached, or else the current one; return its version.
 
         Raises:
-            FetchDelayed: it is older than what was announced.
+            FetchDelayed: it is older than announced.
             DiemError: there is none.
         """
         version, shown = wanted.version or 0, self._shown.get(name, 0)

@@ -1,4 +1,4 @@
-"""A reconnecting connection of a client, and the subscriptions that it restores."""
+"""A reconnecting connection of a client, and the subscriptions to restore."""
 
 import asyncio
 import contextlib
@@ -31,11 +31,11 @@ from diem.protocol.messages import MAX_FETCH_WINDOW_MS
 
 
 class SubscriptionSet:
-    """The subscriptions of one connection: those wanted, those requested, and the next message that makes them equal.
+    """The subscriptions of one connection: wanted, requested, and the next message to reconcile them.
 
-    A server processes the messages of a connection in order, so its final set follows from what was sent, whatever
-    replies are pending. Only the reply to the *latest* request for a name says anything about it: each name keeps the
-    id of that request. Pure. The SDK has the same class (``client/src/sdk/subscriptions.ts``);
+    A server processes the messages of a connection in order, so its final set follows from the messages sent, whatever
+    replies are pending. Only the reply to the *latest* request for a name counts: each name keeps the id of that
+    request. Pure. The SDK has the same class (``client/src/sdk/subscriptions.ts``);
     ``tests/cases/subscription_set.json`` has the cases that both pass.
     """
 
@@ -50,10 +50,10 @@ class SubscriptionSet:
         self._ids = itertools.count(1)
 
     def add(self, names: Iterable[str]) -> None:
-        """Want names; those that are wanted already are requested again, with the version that is known then."""
+        """Want names; already wanted ones are requested again, with the version known then."""
         for name in names:
-            # Also one that the server has not unsubscribed yet: the known version may have changed, or updates that
-            # came meanwhile were dropped.
+            # Even if the server has not unsubscribed it yet: the known version may have changed, or updates were
+            # dropped meanwhile.
             if name in self._wanted or name in self._requested:
                 self._renewed.add(name)
             self._refused.discard(name)
@@ -67,13 +67,13 @@ class SubscriptionSet:
             self._refused.discard(name)
 
     def reset(self) -> None:
-        """Begin a new connection, on which nothing was requested or rejected yet."""
+        """Start a new connection: nothing requested or rejected yet."""
         self._requested.clear()
         self._renewed.clear()
         self._refused.clear()
 
     def refuse_excess(self, limit: int) -> list[str]:
-        """Refuse the wanted names beyond the first ``limit`` (0: any number) without a request, and return them."""
+        """Refuse wanted names beyond the first ``limit`` (0: no limit) without a request, and return them."""
         if not limit or len(self._wanted) <= limit:
             return []
         kept = [name for name in self._wanted if name not in self._refused]
@@ -82,9 +82,9 @@ class SubscriptionSet:
         return excess
 
     def next(self, known: Callable[[str], int | None]) -> dict[str, Any] | None:
-        """Return the next message that brings the server closer to the wanted set; None: there is none.
+        """Return the next message that brings the server closer to the wanted set, None without one.
 
-        It counts as sent. Unsubscribes go first, because they free places under the server's limit.
+        It counts as sent. Unsubscribes go first, to free places under the server's limit.
         """
         surplus = _first(name for name in self._requested if name not in self._wanted)
         if surplus:
@@ -100,15 +100,15 @@ class SubscriptionSet:
         return {"type": "subscribe", "id": request_id, "endpoints": {name: known(name) for name in missing}}
 
     def confirmed(self, request_id: int, names: Iterable[str]) -> list[str]:
-        """Return those of the registered names that are wanted, and whose latest request this is."""
+        """Return the registered names that are wanted and whose latest request this is."""
         return [name for name in names if name in self._wanted and self._requested.get(name) == request_id]
 
     def rejected(self, request_id: int, names: Iterable[str]) -> list[str]:
-        """Return those of the rejected names that are wanted, and whose latest request this is.
+        """Return the rejected names that are wanted and whose latest request this is.
 
-        They are not requested again on this connection unless they are added again. A name that is about to be
-        requested again has a later request. With id 0, that of ``auth``, a server drops names that the token does not
-        cover, whatever their request was.
+        They are not requested again on this connection unless added again. A name about to be requested again has a
+        later request. With id 0, that of ``auth``, a server drops names that the token does not cover, whatever their
+        request.
         """
         latest = [
             name
@@ -130,8 +130,8 @@ class SubscriptionSet:
     def failed(self, request_id: int) -> None:
         """Request the names of a failed request again.
 
-        They still count as requested, because an earlier request may have registered them: those that are removed
-        meanwhile are unsubscribed.
+        They still count as requested, as an earlier request may have registered them; those removed meanwhile are
+        unsubscribed.
         """
         self._renewed.update(name for name in self.requested_by(request_id) if name in self._wanted)
 
@@ -140,18 +140,18 @@ class SubscriptionSet:
 
 
 def _first(names: Iterable[str]) -> list[str]:
-    """Return as many names as one message may have."""
+    """Return as many names as fit into one message."""
     return list(itertools.islice(names, messages.MAX_NAMES))
 
 
 _TRANSIENT: Final = frozenset({codes.ErrorCode.LIMIT, codes.ErrorCode.RATE})
-"""Errors of a whole request that are due to load, not to its names."""
+"""Errors of a whole request caused by load, not by its names."""
 CLOSE_TIMEOUT_S: Final = 2.0
-"""For the closing handshake; a server that hangs does not answer."""
+"""Timeout of the closing handshake: a hung server does not answer."""
 _REFUSED_S: Final = 0.5
-"""A server that replies to the token with an ``error``, and has not closed the connection by then, takes no tokens."""
+"""Time after an ``error`` reply to the token by which a server that accepts tokens would have closed."""
 MAX_REFUSAL_CHARS: Final = 300
-"""Of the text of a refusal that are shown."""
+"""Maximum length of a displayed refusal."""
 _MAX_HELD: Final = 16
 """Messages of a server before its reply to the token: a ``welcome`` and a ``status`` are usual."""
 
@@ -165,15 +165,15 @@ def new_identity() -> str:
 
 
 def printable(text: str) -> str:
-    """Return at most :data:`MAX_REFUSAL_CHARS` of a text of others, without control characters."""
+    """Return at most :data:`MAX_REFUSAL_CHARS` of a foreign text, without control characters."""
     return "".join(character for character in text[:MAX_REFUSAL_CHARS] if character.isprintable())
 
 
 def refusal_text(response: Response) -> str:
-    """Return why a server refused a handshake, as ``429: this address has 50 clients already``.
+    """Return the reason of a refused handshake, as ``429: this address has 50 clients already``.
 
-    Servers answer with plain text, what is in front of them perhaps with a problem document (RFC 9457); of anything
-    else, such as a proxy's page, the status and its phrase are enough.
+    Servers answer with plain text, intermediaries perhaps with a problem document (RFC 9457); of anything else, such as
+    a proxy's page, the status and its phrase suffice.
     """
     kind, body = response.headers.get("Content-Type", "").partition(";")[0], bytes(response.body or b"")
     text: object = response.reason_phrase
@@ -187,7 +187,7 @@ def refusal_text(response: Response) -> str:
 
 
 class _OutOfStepError(DiemError):
-    """The server's set of subscriptions is unknown: a new connection begins with an empty one."""
+    """The server's set of subscriptions is unknown: reconnect to start from an empty one."""
 
     retriable = True
 
@@ -206,11 +206,11 @@ class LinkListener(Protocol):
         ...
 
     def opened(self, link: "ClientLink", url: str) -> None:
-        """The connection to ``url`` is open, and its server has accepted the token if there is one."""
+        """Handle an open connection to ``url`` whose server has accepted the token, if any."""
         ...
 
     def closed(self, link: "ClientLink", code: int | None, reason: str) -> None:
-        """The connection is closed, or the attempt failed; ``code`` is then the HTTP status of a refusal, else None."""
+        """Handle a closed connection or failed attempt; ``code`` is the latter's HTTP status, None without one."""
         ...
 
     def on_message(self, link: "ClientLink", message: dict[str, Any]) -> None:
@@ -222,15 +222,15 @@ class LinkListener(Protocol):
         ...
 
     def protocol_error(self, link: "ClientLink") -> None:
-        """A message violated the protocol; the connection is closed."""
+        """Handle a message that violated the protocol; the connection is closed."""
         ...
 
 
 class ClientLink:
-    """One connection, dialled again after it was lost. Subscriptions take effect now, or once it is open.
+    """One connection, redialled when lost. Subscriptions take effect now, or once it is open.
 
     Args:
-        select: the server to dial, at each attempt.
+        select: returns the server to dial, at each attempt.
         listener: receives the events.
         origin: ``Origin`` header of the handshake; None: none is sent.
         timing: delays.
@@ -300,7 +300,7 @@ class ClientLink:
         """Payload of the messages of all connections."""
 
     def subscribe(self, names: Iterable[str]) -> None:
-        """Subscribe; endpoints that are subscribed already are requested again, with the version that is known now."""
+        """Subscribe; already subscribed endpoints are requested again, with the version known now."""
         self._subscriptions.add(names)
         self._changed.set()
 
@@ -310,7 +310,7 @@ class ClientLink:
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep the connection open until a close code forbids to reconnect."""
+        """Keep the connection open until a close code forbids reconnecting."""
         loop = asyncio.get_running_loop()
         self._backoff.begin(loop.time())
         while True:
@@ -333,7 +333,7 @@ class ClientLink:
                 InvalidURI,
                 UnicodeError,
             ):
-                # InvalidURI, UnicodeError: a URL that a server or the metadata service named, and nobody can dial.
+                # InvalidURI, UnicodeError: a server or the metadata service announced an invalid URL.
                 pass
             except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
                 # A broken server, or one of another protocol: the next attempt may reach a different one.
@@ -342,7 +342,7 @@ class ClientLink:
             open_s = None if self._opened_at is None else now - self._opened_at
             self._opened_at = None
             code, reason = (close.code, close.reason) if close else (None, problem)
-            # Texts of refusals, which a proxy may have written, contain no window.
+            # Refusal texts, perhaps written by a proxy, contain no window.
             close_reason = close.reason if close else ""
             if code is not None and not self._reconnects(code):
                 self.ended = code, reason
@@ -354,12 +354,12 @@ class ClientLink:
             await asyncio.sleep(self._backoff.delay_s(now, open_s, code, close_reason, at_least_s))
 
     def _reconnects(self, code: int) -> bool:
-        """Return whether to dial again after a close code; forget the token if it says that it is void."""
+        """Return whether to redial after a close code; forget the token if the code voids it."""
         may_try_another = self._tokens is not None and self._tokens.closed(self._url, self._presented, code)
         return may_try_another or codes.reconnects(code)
 
     async def _connect(self) -> None:
-        """Dial, and handle the connection until it is lost, which is an error in all cases."""
+        """Dial, and handle the connection until it is lost, which always raises."""
         if self._tokens is not None:
             await self._tokens.ready()
         url = self._url = await self._select()
@@ -410,12 +410,12 @@ class ClientLink:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._silence_s):
                 return await connection.recv(decode=False)
-        # The event loop may have been busy for that long, with frames that wait in the socket.
+        # The event loop may have been busy for that long, with frames waiting in the socket.
         async with asyncio.timeout(self._timing.late_s):
             return await connection.recv(decode=False)
 
     async def _present_tokens(self, connection: ClientConnection, tokens: TokenSource) -> None:
-        """Present the token after the ``welcome``, and whenever there is another one."""
+        """Present the token after the ``welcome``, and again whenever it is replaced."""
         await self._welcomed.wait()
         with contextlib.suppress(ConnectionClosed):
             try:
@@ -426,7 +426,7 @@ class ClientLink:
                 connection.transport.abort()
                 return
             if not self._ready.is_set():
-                # A server that does not accept the token closes now; one that takes none serves all the same.
+                # A server that rejects the token closes now; one without tokens serves all the same.
                 await asyncio.sleep(_REFUSED_S)
                 self._open()
             while True:
@@ -463,7 +463,7 @@ class ClientLink:
                 await connection.send(orjson.dumps(message), text=True)
 
     def _refuse_excess(self) -> None:
-        """Have names rejected for which the server has no place: its own answers would take a message for each 100."""
+        """Reject names beyond the server's limit here: its own answers would take a message per 100 names."""
         if excess := self._subscriptions.refuse_excess(self._limit):
             code, text, _ = messages.over_limit(self._limit)
             rejected = {name: {"code": code, "message": text} for name in excess}
@@ -496,7 +496,7 @@ class ClientLink:
             raise _NoReplyError
 
     def _open(self) -> None:
-        """Allow requests: the server has accepted the token, or takes none."""
+        """Allow requests: the server has accepted the token, or needs none."""
         self._replied.set()
         if self._ready.is_set():
             return
@@ -518,7 +518,7 @@ class ClientLink:
     def _relevant(
         self, request_id: int, registered: Mapping[str, int | None], rejected: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return a ``subscribed`` without the names that are not wanted, or have a later request."""
+        """Return a ``subscribed`` without names that are unwanted or have a later request."""
         return {
             "type": "subscribed",
             "id": request_id,
@@ -527,7 +527,7 @@ class ClientLink:
         }
 
     def _request_failed(self, request_id: int, code: str, text: str) -> None:
-        """Request the names of a failed request again after a delay, or have them rejected."""
+        """Request the names of a failed request again after a delay, or reject them."""
         names = self._subscriptions.requested_by(request_id)
         if not names:
             raise _OutOfStepError(code)  # an unsubscribe failed

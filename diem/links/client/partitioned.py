@@ -1,4 +1,4 @@
-"""The client of mode z-client: a connection to each server that has a subscribed endpoint (docs/protocol.md 4.2)."""
+"""The client of mode z-client: a connection to each server of a subscribed endpoint (docs/protocol.md 4.2)."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ from diem.process.backoff import wait
 SILENCE_S: Final = 32.0
 """Servers send their status every 25 s."""
 CAP_S: Final = 5.0
-"""The longest back-off window: of a server that is gone, another one may have the endpoints."""
+"""The longest back-off window: another server may have the endpoints of a lost one."""
 
 
 class GroupLink(ClientLink):
@@ -28,22 +28,22 @@ class GroupLink(ClientLink):
     url: str
     task: asyncio.Task[None]
     live: bool | None = None
-    """Whether its updates are current; None: it has not answered yet."""
+    """True if its updates are current; None before its first answer."""
     stale: frozenset[str] = frozenset()
-    """Endpoints that it reports as not live itself."""
+    """Endpoints that the server itself reports as not live."""
     suspect_at = math.inf
-    """When to ask others for its endpoints, because it is not live."""
+    """Time at which to try its endpoints elsewhere, because it is not live."""
     close_at = math.inf
-    """When to close it, because nothing uses it."""
+    """Time at which to close it as unused."""
 
     def dial(self, url: str, now: float) -> None:
-        """Begin to dial; :meth:`suspect_later` holds from now on."""
+        """Start dialling; :meth:`suspect_later` applies from now on."""
         self.url = url
         self.suspect_later(now)
         self.task = asyncio.create_task(self.run())
 
     def set_status(self, *, live: bool, endpoints: Sequence[str] | None, now: float) -> None:
-        """Apply a ``status``: without ``endpoints`` it applies to all, also to those that an earlier one named."""
+        """Apply a ``status``: without ``endpoints`` it applies to all, overriding earlier ones by name."""
         if endpoints is not None:
             self.stale = self.stale - set(endpoints) if live else self.stale | set(endpoints)
             return
@@ -54,26 +54,26 @@ class GroupLink(ClientLink):
         self.live, self.stale = live, frozenset()
 
     def suspect_later(self, now: float) -> None:
-        """Suspect it after a while, unless it is live by then."""
+        """Suspect the server after a delay, unless it is live by then."""
         after = self._timing.suspect_after_s
         self.suspect_at = now + after + random.uniform(0, after)  # noqa: S311 - spreads clients, is no secret
 
 
 _RANKS: Final = {True: 0, None: 1, False: 3}
-"""Liveness of a server -> how soon it is asked."""
+"""Liveness of a server -> its preference."""
 _UNKNOWN: Final = 2
 """Of a server without a connection."""
 
 
 class PartitionedClient(BaseClient):
-    """Connects to any of ``urls``, and to the servers that it names: follows ``not_owner`` and ``moved``.
+    """Connects to any of ``urls``, and follows ``not_owner`` and ``moved`` to further servers.
 
-    While no other server answers, everything is dialled where it was. Servers are dialled only on the hosts of
-    ``urls``, and on ``hosts``. ``status`` events are about endpoints.
+    While no other server answers, the known ones are redialled. Servers are dialled only on the hosts of ``urls`` and
+    on ``hosts``. ``status`` events are about endpoints.
 
     Args:
         urls: of servers of the groups.
-        hosts: hosts that servers may be on, besides those of ``urls``.
+        hosts: further allowed hosts of servers, besides those of ``urls``.
         origin: ``Origin`` header; None: none is sent.
         timing: delays.
         token: as with :class:`~diem.links.client.client.UpdatesClient`.
@@ -81,7 +81,7 @@ class PartitionedClient(BaseClient):
         data: ask for the data of updates.
 
     Raises:
-        ConfigurationError: one of ``urls`` is not of a WebSocket server.
+        ConfigurationError: one of ``urls`` is not a WebSocket URL.
     """
 
     link_type: ClassVar[type[GroupLink]] = GroupLink
@@ -103,7 +103,7 @@ class PartitionedClient(BaseClient):
         self._urls = urls
         self._hosts = frozenset({*hosts, *(urlsplit(url).hostname or "" for url in urls)})
         self._tls = tls
-        # Another server has the endpoints of one that hangs, so it is not waited for longer than a status takes.
+        # Other servers have the endpoints of a hung one, so wait for it no longer than a status takes.
         self._timing = timing or Timing(silence_s=SILENCE_S, cap_s=CAP_S)
         self._origin = origin
         self._identity = new_identity()
@@ -160,7 +160,7 @@ class PartitionedClient(BaseClient):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _poll_servers(self, now: float) -> None:
-        """Ask other servers for what is at servers that are not live, and drop those that nothing uses."""
+        """Try other servers for the endpoints of servers that are not live, and drop unused ones."""
         for server in list(self._servers.values()):
             if server.suspect_at <= now:
                 server.suspect_later(now)
@@ -174,7 +174,7 @@ class PartitionedClient(BaseClient):
                 self._drop(server)
 
     def _ask_due(self, now: float) -> None:
-        """Subscribe to what is due at another server."""
+        """Subscribe to due endpoints at another server."""
         for route in self._routes.values():
             if route.due <= now:
                 route.due = math.inf
@@ -182,7 +182,7 @@ class PartitionedClient(BaseClient):
                     route.ask(url)
 
     def _another(self, route: Route) -> str | None:
-        """Return the server to ask for an endpoint, preferably one that answers; None: none is better than its own."""
+        """Return the server to try for an endpoint, preferably a responsive one; None: none is better than its own."""
 
         def rank(url: str) -> tuple[bool, int, float]:
             server = self._servers.get(url)
@@ -194,7 +194,7 @@ class PartitionedClient(BaseClient):
         return None if route.is_registered and is_down else best
 
     def _subscribe_at(self, url: str, name: str) -> None:
-        """Subscribe at a server, which may be a new one."""
+        """Subscribe at a server, possibly a new one."""
         server = self._servers.get(url)
         if server is None:
 
@@ -226,11 +226,11 @@ class PartitionedClient(BaseClient):
         server.task.cancel()
 
     def _at(self, url: str) -> list[str]:
-        """Return the endpoints that are subscribed at a server, or about to be."""
+        """Return the endpoints subscribed at a server, or about to be."""
         return [name for name, route in self._routes.items() if route.url == url]
 
     def _uses(self, url: str) -> bool:
-        """Return whether any endpoint is subscribed at a server, or has not left it yet."""
+        """Return whether any endpoint is subscribed at a server or still leaving it."""
         return any(url in (route.url, route.old) for route in self._routes.values())
 
     # Events of the links
@@ -241,12 +241,12 @@ class PartitionedClient(BaseClient):
         self._set_status(link, live=True)
 
     def closed(self, link: ClientLink, code: int | None, reason: str) -> None:
-        """Mark the server's endpoints stale; another one is asked, unless a close code says that it will be back."""
+        """Mark the server's endpoints stale and try another server, unless the close code announces its return."""
         server = self._server(link)
         if server is None:
             return
         now = _now()
-        # Some of the URLs may be of servers that do not run now.
+        # Some of the URLs' servers may not be running.
         was_absent = server.live is None and code is None and not reason and server.url in self._urls
         for route in self._routes.values():
             route.lost(server.url, now)
@@ -257,11 +257,11 @@ class PartitionedClient(BaseClient):
         if was_absent and not self._servers.keys() >= set(self._urls):
             return
         if self._uses(server.url):
-            # Another connection may be lost before the main task runs, which must not undo this.
+            # Losing another connection before the main task runs must not undo this.
             self._ended = self._ended or server.ended is not None
             self._publish(Event("closed", code=code, message=reason), server.url)
         elif server.ended is not None:
-            # The link dials no more: if the server is needed again, it gets a new one.
+            # The link has stopped dialling: if needed again, the server gets a new one.
             self._drop(server)
 
     def protocol_error(self, link: ClientLink) -> None:
@@ -270,7 +270,7 @@ class PartitionedClient(BaseClient):
             self._publish(Event("error", message=f"{server.url} violated the protocol"), server.url)
 
     def on_message(self, link: ClientLink, message: dict[str, Any]) -> None:
-        """Route endpoints by what the server sends about owners, and publish the events of the message."""
+        """Route endpoints by the owners in a message, and publish its events."""
         server = self._server(link)
         if server is None:
             return
@@ -283,7 +283,7 @@ class PartitionedClient(BaseClient):
                     self._on_rejected(url, name, rejection)
                 self._publish_liveness(message["endpoints"])
             case "unsubscribed":
-                # Endpoints that moved to another server are still subscribed.
+                # Endpoints moved to another server are still subscribed.
                 message = {**message, "endpoints": [name for name in message["endpoints"] if name not in self._routes]}
             case "moved":
                 owner = self._trusted_url(message.get("owner"), url)
@@ -297,7 +297,7 @@ class PartitionedClient(BaseClient):
         self._publish_message(message, server.fetch_window_s)
 
     def _server(self, link: ClientLink) -> GroupLink | None:
-        """Return the server of a link; None once it was dropped."""
+        """Return the server of a link; None once dropped."""
         return link if isinstance(link, GroupLink) and self._servers.get(link.url) is link else None
 
     def _on_rejected(self, url: str, name: str, rejection: dict[str, Any]) -> None:
@@ -305,7 +305,7 @@ class PartitionedClient(BaseClient):
         if rejection["code"] == "not_owner":
             route.not_owner(url, self._trusted_url(rejection.get("owner"), url), _now())
         elif rejection["code"] != "limit" or (route.over_limit(url, _now()) and name not in self._published_live):
-            # Endpoints move without the client's doing: one that was registered before is requested again.
+            # Endpoints move without the client's doing: a formerly registered one is requested again.
             self._reject(name, rejection)
         self._publish_liveness([name])
 
@@ -322,7 +322,7 @@ class PartitionedClient(BaseClient):
         self._wake.set()
 
     def _publish_liveness(self, names: Iterable[str]) -> None:
-        """Publish the liveness of endpoints where it has changed; one that was never registered was never live."""
+        """Publish changed liveness of endpoints; one that was never registered was never live."""
         for name in names:
             route = self._routes.get(name)
             if route is None or not (route.is_registered or name in self._published_live):

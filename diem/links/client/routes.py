@@ -1,4 +1,4 @@
-"""Routing of an endpoint to the server of a group that has it, by what servers answer (docs/protocol.md section 4.2).
+"""Routing of an endpoint to its server in a group, by servers' answers (docs/protocol.md section 4.2).
 
 Pure: subscribing and unsubscribing are functions of the caller.
 """
@@ -13,18 +13,18 @@ from diem.process.backoff import full_jitter
 from diem.process.listeners import is_loopback
 
 MAX_HOPS: Final = 3
-"""Hints that are followed after each question; servers that name each other would keep the endpoint busy for ever."""
+"""Maximum number of hints followed per attempt: servers naming each other would otherwise loop forever."""
 
 At = Callable[[str, str], None]
 """Called with the URL of a server and an endpoint."""
 
 
 def trusted_url(url: object, base: str, hosts: frozenset[str]) -> str | None:
-    """Return the URL to dial for a server that another one named; None if it is not trusted.
+    """Return the URL to dial for a server announced by another one; None if not trusted.
 
-    A loopback address is the server's own view of itself: it is replaced by the host of ``base``, the URL of the server
-    that named it. Any other host must be one of ``hosts``. The SDK has the same rule (``client/src/sdk/locator.ts``);
-    ``tests/cases/owner_urls.json`` has the cases that both pass.
+    A loopback address is the server's own view of itself: it is replaced by the host of ``base``, the URL of the
+    announcing server. Any other host must be one of ``hosts``. The SDK has the same rule
+    (``client/src/sdk/locator.ts``); ``tests/cases/owner_urls.json`` has the cases that both pass.
     """
     try:
         parts = urlsplit(url if isinstance(url, str) else "")
@@ -41,11 +41,10 @@ def trusted_url(url: object, base: str, hosts: frozenset[str]) -> str | None:
 
 
 class Route:
-    """Where one endpoint is subscribed, and when to ask another server for it.
+    """The servers of one endpoint's subscription, and the time of the next attempt elsewhere.
 
-    To ask is to subscribe: a server that does not have the endpoint names the one that has. Such a hint may be wrong,
-    which costs a hop, never an update: a new server is joined before the old one is left. ``now`` is seconds of a
-    monotonic clock.
+    An attempt is a subscribe: a server without the endpoint names its owner. A wrong hint costs a hop, never an update:
+    a new server is joined before the old one is left. ``now`` is seconds of a monotonic clock.
     """
 
     __slots__ = (
@@ -92,11 +91,11 @@ class Route:
 
     @property
     def is_lost(self) -> bool:
-        """Whether so many questions were in vain that any server may be the one."""
+        """True after so many failed attempts that any server may be the owner."""
         return self._attempts > MAX_HOPS
 
     def ask(self, url: str) -> None:
-        """Subscribe at a server that need not have it."""
+        """Try a server, which may not have the endpoint."""
         self._attempts += 1
         self._hops = 0
         self._join(url)
@@ -107,13 +106,13 @@ class Route:
         self._leave_old()
 
     def registered(self, url: str, now: float) -> None:
-        """A server answered the subscribe: leave the one that was kept until now."""
+        """Handle a server's confirmation: leave the server kept until now."""
         if url == self.url and not self.is_registered:
             self.is_registered, self._registered_at, self._limits = True, now, 0
             self._leave_old()
 
     def moved(self, url: str, owner: str | None, now: float) -> None:
-        """A server gives it away, and may serve it until it is left."""
+        """Handle ``moved``: the server gives the endpoint away, and may serve it until left."""
         if url == self.old:
             self._old_serves = False
         elif url == self.url and self.is_registered:
@@ -123,7 +122,7 @@ class Route:
             self.not_owner(url, owner, now)
 
     def not_owner(self, url: str, owner: str | None, now: float) -> None:
-        """A server refused to take it."""
+        """Handle ``not_owner``: a server refused the endpoint."""
         if url == self.old:
             self._leave_old()
         elif url == self.url:
@@ -131,7 +130,7 @@ class Route:
             self._follow(owner, now)
 
     def over_limit(self, url: str, now: float) -> bool:
-        """A server has no room for it: it stays where it is served. Return whether that has become hopeless."""
+        """Handle a full server: the endpoint stays where it is served. Return whether further attempts are hopeless."""
         if url == self.url:
             self._leave(url)
             self.url = self.old if self._old_serves else None
@@ -144,7 +143,7 @@ class Route:
         return self._limits > MAX_HOPS
 
     def lost(self, url: str, now: float) -> None:
-        """The connection to a server is closed, and nothing is registered on it."""
+        """Handle a closed connection, with its registrations."""
         if url == self.old:
             self._leave_old()
         if url == self.url:
@@ -152,9 +151,9 @@ class Route:
             self.is_registered = False
 
     def retry(self, now: float, *, was_absent: bool = False) -> None:
-        """Ask another server: at once, or, after the second question, with back-off.
+        """Try another server: at once, or with back-off from the second attempt on.
 
-        ``was_absent``: the server did not get the question, and never answered before; so it does not count.
+        ``was_absent``: the server was not reached, and never answered before, so the attempt does not count.
         """
         self._attempts -= was_absent
         attempt = self._attempts - 2
@@ -183,7 +182,7 @@ class Route:
             self._join(owner)
 
     def _settle(self, now: float) -> None:
-        """End the count of attempts after a stay; it counts once, or refusals after it would be followed endlessly."""
+        """Reset the count of attempts after a stay, once per stay, or later refusals would be followed endlessly."""
         if now - self._registered_at >= self._timing.stayed_after_s:
             self._hops = self._attempts = 0
         self._registered_at = math.inf

@@ -1,4 +1,4 @@
-"""The token of a client: requested before a dial and before it expires, and presented by every link.
+"""The token of a client: requested before dialling and before expiry, and presented on every link.
 
 The SDK has the same rules (``client/src/sdk/tokens.ts``); ``tests/cases/tokens.json`` has the cases that both pass.
 """
@@ -22,20 +22,20 @@ from diem.process.backoff import Backoff, wait
 from diem.protocol import codes
 
 MARGIN_S: Final = 30.0
-"""A token is replaced this long before it expires, if it lives for twice as long."""
+"""Time before expiry at which a token is replaced, if it lives for at least twice as long."""
 AUTH_ID: Final = 0
-"""The id of every ``auth``; those of other requests begin at 1."""
+"""The id of every ``auth``; ids of other requests start at 1."""
 
 TokenFunction = Callable[[], str | Awaitable[str]]
 """Returns a token (a JWT, RFC 7519)."""
 
 _VOID: Final = frozenset({codes.Close.TOKEN_EXPIRED, codes.Close.UNAUTHORISED, codes.Close.LOGGED_OUT})
-"""Close codes after which the token that was presented is not used again."""
+"""Close codes after which the presented token is not used again."""
 
 
 @dataclass(eq=False)
 class NoToken(DiemError):
-    """There is no token to present now; ``reason`` does not contain one."""
+    """There is no token to present now; ``reason`` never contains one."""
 
     template = "no token: {reason}"
     retriable = True
@@ -44,19 +44,19 @@ class NoToken(DiemError):
 
 
 class Lifetime(NamedTuple):
-    """The life of a token and what is left of it, in seconds."""
+    """The lifetime of a token and its remainder, in seconds."""
 
     life_s: float
     left_s: float
 
 
 def lifetime(token: str, now: float) -> Lifetime:
-    """Return the life of a token by its claims ``iat`` and ``exp``, at Unix time ``now``.
+    """Return the lifetime of a token by its claims ``iat`` and ``exp``, at Unix time ``now``.
 
-    A clock that is outside of the life is wrong, or the server says so: the token then counts as new.
+    A clock outside of the lifetime is wrong, or the server will refuse the token: it counts as new.
 
     Raises:
-        NoToken: it is not a JWT with a life.
+        NoToken: not a JWT with a lifetime.
     """
     try:
         payload = token.split(".")[1]
@@ -71,16 +71,16 @@ def lifetime(token: str, now: float) -> Lifetime:
 
 
 def refresh_delay_s(life_s: float, left_s: float, draw: float) -> float:
-    """Return the seconds until a token is replaced that lives for ``life_s`` and expires in ``left_s``.
+    """Return the seconds until the replacement of a token with lifetime ``life_s``, of which ``left_s`` remain.
 
-    At 80 % of its life, and 30 s before its end, or at half of a life of less than a minute; a token that is older than
-    that is replaced after half of what is left.
+    At 80 % of its lifetime and 30 s before its end, or halfway if shorter than a minute; an older token is replaced
+    after half of the remainder.
 
     Args:
         life_s: from issue to expiry.
         left_s: until it expires.
-        draw: in [0, 1); brings the time forward by up to a quarter, so that clients that got their tokens together do
-            not replace them together.
+        draw: in [0, 1); brings the time forward by up to a quarter, so that tokens issued together are not replaced
+            together.
     """
     age_s = min(0.8 * life_s, max(life_s - MARGIN_S, life_s / 2))
     delay_s = age_s - (life_s - left_s)
@@ -88,7 +88,7 @@ def refresh_delay_s(life_s: float, left_s: float, draw: float) -> float:
 
 
 class Refusals:
-    """Counts close code 4501 (invalid token): a client tries once more with a new one, in all and at each server."""
+    """Counts close code 4501 (invalid token): a client retries once with a new token, overall and per server."""
 
     __slots__ = ("_counts",)
 
@@ -96,23 +96,23 @@ class Refusals:
         self._counts: Counter[str] = Counter()
 
     def accepted(self, url: str) -> None:
-        """A server has accepted a token."""
+        """Record an accepted token."""
         del self._counts[""]
         del self._counts[url]
 
     def refused(self, url: str, *, held: bool) -> bool:
-        """A server has refused a token; return whether to give up. ``held``: there is no newer token yet."""
+        """Record a refused token; return whether to give up. ``held``: there is no newer token yet."""
         self._counts[""] += held
         self._counts[url] += 1
         return max(self._counts[""], self._counts[url]) > 1
 
 
 class TokenSource:
-    """The token of one client, for all of its links: one is requested at a time.
+    """The token of one client, shared by its links; requested once at a time.
 
     Args:
         request: the application's function.
-        timing: delays between requests that fail.
+        timing: delays between failed requests.
     """
 
     def __init__(self, request: TokenFunction, timing: Timing) -> None:
@@ -142,7 +142,7 @@ class TokenSource:
         return self.token
 
     async def replaced(self, presented: str) -> str:
-        """Wait until there is another token than ``presented``, replace it when it is due, and return the other one."""
+        """Wait for another token than ``presented``, which is replaced when due, and return it."""
         while self.token in {presented, ""}:
             if not await wait(self._changed, max(0.0, self._due_at - time.time())):
                 with contextlib.suppress(NoToken):  # then it is due again after a delay
@@ -154,7 +154,7 @@ class TokenSource:
         self._refusals.accepted(url)
 
     def closed(self, url: str, presented: str, code: int) -> bool:
-        """Forget a token that is void after a close code; return whether to reconnect although the code forbids it."""
+        """Forget a token voided by a close code; return whether to reconnect although the code forbids it."""
         if code not in _VOID:
             return False
         held = presented == self.token

@@ -11,15 +11,17 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from nginx.config.api import Block, Config
 from nginx.config.api.options import KeyOption, KeyValueOption, KeyValuesMultiLines
 
+from deploy.topology import Clients, Mode, Ports
 from diem.errors import ConfigurationError
+from diem.process.modes import all_of
 from diem.process.tls import CIPHERS, HSTS
 from services.data.cache_control import IMMUTABLE
 
@@ -98,6 +100,26 @@ class NginxPlan:
     key: Path | None = None
     cache: Path | None = None
     hosts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, mode: Mode, clients: Clients, ports: Mapping[str, Ports], directory: Path, **own: Any) -> Self:  # noqa: ANN401
+        """Return the plan of a mode with processes at these ports; ``own`` are further fields, and other values."""
+        public = clients.public
+        per_address = clients.per_address or PER_ADDRESS
+        found: dict[str, Any] = {
+            "port": ports["nginx"].public or 0,
+            "data": tuple(each.public_address for each in all_of("data", ports)),
+            "slots": tuple(each.public_address for each in all_of(mode.edge, ports)),
+            "per_address": per_address,
+            # As many as may be connected at once may also reconnect at once, after an outage.
+            "connects_per_s": max(CONNECTS_PER_S, per_address),
+            "front_proxies": clients.front_proxies,
+            "listen": public.listen,
+            "certificate": public.certificate,
+            "key": public.key,
+            "hosts": public.page_hosts,
+        }
+        return cls(directory, **{**found, **own})
 
 
 def render(plan: NginxPlan) -> str:

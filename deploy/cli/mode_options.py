@@ -4,6 +4,7 @@ Options that mean different things in these commands, such as paths on the hosts
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,6 +12,7 @@ import typer
 
 from deploy import topology as plan
 from diem.process.edge_settings import Anonymous
+from diem.process.settings import by_process
 
 SIZE: Final = "Size"
 CONTENT: Final = "Data and pages"
@@ -142,6 +144,31 @@ ConfigOption = Annotated[
     ),
 ]
 """For the file that :func:`config_file` finds."""
+
+
+def clients_of(
+    public: plan.PublicAddress,
+    front_proxy: list[str] | None,
+    anonymous: Anonymous | None,
+    per_address: int | None,
+    sources: Path | None,
+) -> plan.Clients:
+    """Return who may connect, by these options, the environment and the plans of a diem.toml. Raises ``BadTopology``.
+
+    Clients of other machines connect with TLS.
+    """
+    proxies = plan.parse_networks(front_proxy or [], "--front-proxy")
+    public = replace(public, behind_proxy=bool(proxies))
+    public.check()
+    environ = by_process(os.environ)
+    return plan.Clients(
+        public,
+        origins=plan.origins_in(environ, plan.CLIENT_ORIGINS),
+        readers=plan.origins_in(environ, ["DIEM_DATA_CORS_ORIGINS"]),
+        front_proxies=proxies,
+        access=plan.client_access(environ, anonymous, anonymous_plan=plan.has_anonymous_plan(sources)),
+        per_address=per_address,
+    )
 
 
 def config_file(given: Path | None) -> Path | None:

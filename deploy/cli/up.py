@@ -28,6 +28,7 @@ from deploy.cli.mode_options import (
     ProxyOption,
     SettingsOption,
     TlsKeyOption,
+    clients_of,
     clones_option,
     config_file,
     max_servers_option,
@@ -156,31 +157,25 @@ def up(
         private = (state_dir, file, *secrets)
         check_pages(pages, (path for path in private if path is not None), "--pages")
     public, port = _public(listen, port, tls_certificate, tls_key, origin or [])
-    public = replace(public, behind_proxy=bool(front_proxy))
-    public.check()
-    environ = by_process(os.environ)
     options = plan.Options(
-        mode=mode,
-        state_dir=state_dir.absolute(),
-        servers=servers if servers is not None else DEFAULT_SERVERS.get(mode, 1),
-        # The Data Service has the variable itself.
-        config=_absolute(file if config is not None or not environ.get("DIEM_DATA_CONFIG") else None),
-        pages=_absolute(pages),
-        log_level=log_level,
-        drain_seconds=drain_seconds,
-        time_factor=time_factor,
-        max_servers=max_servers,
-        clones=clones,
-        proxy=proxy,
-        hot=hot_endpoints(hot or []),
-        clients_per_address=clients_per_address,
-        public=public,
-        client_origins=plan.origins_in(environ, plan.CLIENT_ORIGINS),
-        cors_origins=plan.origins_in(environ, ["DIEM_DATA_CORS_ORIGINS"]),
-        front_proxies=plan.parse_networks(front_proxy or [], "--front-proxy"),
-        access=plan.client_access(environ, anonymous, anonymous_plan=plan.has_anonymous_plan(file)),
-        traffic=traffic,
+        mode,
+        state_dir.absolute(),
+        scaling=plan.Scaling(
+            servers if servers is not None else DEFAULT_SERVERS.get(mode, 1), max_servers, clones, proxy
+        ),
+        clients=clients_of(public, front_proxy, anonymous, clients_per_address, file),
+        content=plan.Content(
+            # The Data Service has the variable itself.
+            config=_absolute(
+                file if config is not None or not by_process(os.environ).get("DIEM_DATA_CONFIG") else None
+            ),
+            pages=_absolute(pages),
+            hot=hot_endpoints(hot or []),
+        ),
+        durations=plan.Durations(drain_seconds, time_factor),
         kafka=cluster,
+        traffic=traffic,
+        log_level=log_level,
         settings=plan.parse_settings(settings or []),
     )
     log.configure("warning", "console")
@@ -241,12 +236,12 @@ def _up(
     slots = plan.slots(options.mode, size)
     plan.check_settings(options.settings, [slot.name for slot in slots])
     fixed = plan.fixed_ports(slots, port, websocket_port)
-    launch.check_prerequisites(options)
+    launch.check_prerequisites(options.mode, options.kafka.local_brokers)
     state = StateDir(options.state_dir)
     with (
         lifecycle.private_files(),
         state.lock(),
-        PortReservations(options.public.listen) as reservations,
+        PortReservations(options.clients.public.listen) as reservations,
         contextlib.ExitStack() as closing,
     ):
         first = ports.start_at_random(random.SystemRandom()) if free_ports else ports.start_at_default
@@ -257,22 +252,34 @@ def _up(
         if page is not None:
             reservations.protect(page.port)
             closing.callback(page.close)
-            options = replace(options, operator_url=page.url)
+            options = replace(options, content=replace(options.content, operator_url=page.url))
         with terminal.downloads() as progress:
-            programs = launch.prepare(options, chosen, progress)
+            programs = launch.prepare(
+                options.mode,
+                options.state_dir,
+                chosen,
+                progress,
+                clients=options.clients,
+                caches=options.public_reads,
+            )
         topology = plan.compose(options, chosen, programs)
         if not free_ports and not fixed:
             for moved in plan.moved_ports(slots, chosen, topology.servers):
                 terminal.info(moved)
-        _show_closed(options, terminal)
+        _show_closed(options.clients, terminal)
         for variable in plan.overridden(topology, os.environ):
             terminal.warn(f"{variable} has no effect here: `diem up` sets it itself (see `diem up --help`)")
         # Each stage has a deadline of its own; that of the life cycle only guards against a hanging supervisor.
-        life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options))
+        life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options.durations))
         try:
-            return lifecycle.serve(life, lambda: Up(options, topology, state, terminal, page=page).run(life))
+            return lifecycle.serve(
+                life,
+                lambda: Up(
+                    options.durations, topology, state, terminal, topic_prefix=options.kafka.topic_prefix, page=page
+                ).run(life),
+            )
         finally:
-            launch.clean(options)
+            launch.clean(options.mode, options.state_dir)
 
 
 def _operator_page(
@@ -291,13 +298,13 @@ def _operator_page(
     )
 
 
-def _show_closed(options: plan.Options, terminal: Terminal) -> None:
+def _show_closed(clients: plan.Clients, terminal: Terminal) -> None:
     """Print what ``auto`` means behind a front proxy, which may not forward the addresses of its clients."""
     closed = {
-        "clients need a token (--anonymous on)": options.access.anonymous,
-        "readers need a key (DIEM_DATA_ANONYMOUS_READS=on)": options.access.anonymous_reads,
+        "clients need a token (--anonymous on)": clients.access.anonymous,
+        "readers need a key (DIEM_DATA_ANONYMOUS_READS=on)": clients.access.anonymous_reads,
     }
-    if options.front_proxies and (who := [each for each, rule in closed.items() if rule == "auto"]):
+    if clients.front_proxies and (who := [each for each, rule in closed.items() if rule == "auto"]):
         terminal.info(f"behind --front-proxy, all {' and all '.join(who)}, even on this machine")
 
 

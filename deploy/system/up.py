@@ -26,7 +26,7 @@ from deploy.system.scaling import Scaler
 from deploy.system.scrape_targets import TargetsFile
 from deploy.system.state_dir import StateDir
 from deploy.terminal import Terminal
-from deploy.topology import Mode, Options, Planned, Readiness, Topology
+from deploy.topology import Durations, Mode, Planned, Readiness, Topology
 from deploy.topology.kafka_users import directory_of
 from diem.kafka.config import DEFAULT_PREFIX, Names
 from diem.links.internal_client import fetch_status, internal_client
@@ -114,15 +114,17 @@ class Up:
 
     def __init__(
         self,
-        options: Options,
+        durations: Durations,
         topology: Topology,
         state: StateDir,
         terminal: Terminal,
         *,
+        topic_prefix: str | None = None,
         page: OperatorPage | None = None,
     ) -> None:
         self._page = page
-        self._options = options
+        self._durations = durations
+        self._topic_prefix = topic_prefix
         self._topology = topology
         self._state = state
         self._terminal = terminal
@@ -134,15 +136,15 @@ class Up:
         self._events = ProcessEvents(self._clock)
         self._early_deaths = dict.fromkeys(self._planned, 0)
         self._down: set[str] = set()
-        self._lateness_due_s = self._started + options.time_factor * (
-            STARTUP_WARNINGS_S + (KAFKA_STARTUP_S if options.mode.uses_kafka else 0)
+        self._lateness_due_s = self._started + durations.time_factor * (
+            STARTUP_WARNINGS_S + (KAFKA_STARTUP_S if topology.mode.uses_kafka else 0)
         )
         """When it is shown next what is not ready."""
         self._sources_until_s: float | None = None
         """When failing sources are shown at the latest; None before the system is up, and once they were shown."""
         self._fault: ProcessNotStarted | None = None
         self._up = False
-        self._hung_after_s = HUNG_AFTER_S * options.time_factor
+        self._hung_after_s = HUNG_AFTER_S * durations.time_factor
         self._supervisor = Supervisor(
             map(self._spec, topology.active(topology.servers)),
             on_event=self._on_event,
@@ -153,7 +155,7 @@ class Up:
             topology.servers,
             self._supervisor,
             self._spec,
-            stage_seconds(options),
+            stage_seconds(durations),
             on_applied=self._write_processes,
         )
 
@@ -164,7 +166,7 @@ class Up:
             ProcessNotStarted: a process did not become ready; everything is stopped again.
         """
         key = KeyRing.load(self._state.internal_key_file)
-        async with HealthProbe(key, self._options.time_factor) as probe:
+        async with HealthProbe(key, self._durations.time_factor) as probe:
             handlers = {"status": lambda _request: self._status(probe), "scale": self._scale}
             async with control.serve(self._state, handlers):
                 self._reload_on_sighup(life)
@@ -177,7 +179,7 @@ class Up:
                     users.cancel()
                     await asyncio.wait({users})
                     self._terminal.info("stopping")
-                    await self._supervisor.stop(stage_seconds(self._options))
+                    await self._supervisor.stop(stage_seconds(self._durations))
                     self._state.remove_processes()
         self._terminal.info("stopped")
 
@@ -209,14 +211,13 @@ class Up:
             return
         # Not in the loop: the first import takes 0.2 s. A process without Kafka has not even installed it.
         users = await asyncio.to_thread(importlib.import_module, "deploy.kafka.users")
-        prefix = self._options.kafka.topic_prefix
-        names = Names(DEFAULT_PREFIX if prefix is None else prefix)
-        within_s = READY_WITHIN_S * self._options.time_factor
+        names = Names(DEFAULT_PREFIX if self._topic_prefix is None else self._topic_prefix)
+        within_s = READY_WITHIN_S * self._durations.time_factor
         await users.create_users(directory_of(self._state.path), controllers, names, within_s)
 
     async def _until_ready(self, probe: HealthProbe, life: Lifecycle, users: "asyncio.Task[None]") -> None:
         waiting = list(self._topology.active(self._topology.servers))
-        deadline = self._started + READY_WITHIN_S * self._options.time_factor
+        deadline = self._started + READY_WITHIN_S * self._durations.time_factor
         with self._terminal.progress(len(waiting)) as ready:
             while (waiting or not users.done()) and not life.stopping.is_set():
                 for process in tuple(waiting):
@@ -241,7 +242,7 @@ class Up:
             operator = None if self._page is None else (self._page.url, self._page.key_file)
             self._terminal.announce(self._topology, self._state.path, seconds, operator)
             self._events.add("diem up", f"up after {seconds:.1f} s")
-            self._sources_until_s = self._clock.monotonic() + SOURCES_WITHIN_S * self._options.time_factor
+            self._sources_until_s = self._clock.monotonic() + SOURCES_WITHIN_S * self._durations.time_factor
 
     async def _supervise(self, life: Lifecycle, probe: HealthProbe) -> None:
         scaling = asyncio.create_task(self._scale_continuously())
@@ -330,7 +331,7 @@ class Up:
         now = self._clock.monotonic()
         if not waiting or now < self._lateness_due_s:
             return
-        self._lateness_due_s = now + LATENESS_EVERY_S * self._options.time_factor
+        self._lateness_due_s = now + LATENESS_EVERY_S * self._durations.time_factor
         names = [process.name for process in waiting]
         listed = ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if (more := len(names) - MAX_NAMED) > 0 else "")
         name, line = self._reason_of_lateness(waiting)
@@ -435,9 +436,9 @@ def _has_terminal() -> bool:
     return True
 
 
-def stage_seconds(options: Options) -> float:
+def stage_seconds(durations: Durations) -> float:
     """Return how long one stage of processes may take to stop before it is killed."""
-    return options.drain_seconds * options.time_factor + CANCEL_GRACE_S + 1.0
+    return durations.drain_seconds * durations.time_factor + CANCEL_GRACE_S + 1.0
 
 
 def _warn_if_root() -> None:

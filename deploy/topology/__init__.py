@@ -9,9 +9,13 @@ from deploy.topology.access import ClientAccess, client_access, has_anonymous_pl
 from deploy.topology.compose import Programs, compose, overridden
 from deploy.topology.model import HOST, Planned, Ports, Readiness, Slot, StopStage, Topology
 from deploy.topology.options import (
+    Clients,
+    Content,
+    Durations,
     KafkaTopology,
     Options,
     ProxyMode,
+    Scaling,
     Traffic,
     check_settings,
     parse_settings,
@@ -35,6 +39,9 @@ __all__ = [
     "MAX_SERVERS",
     "BadTopology",
     "ClientAccess",
+    "Clients",
+    "Content",
+    "Durations",
     "KafkaTopology",
     "Mode",
     "Options",
@@ -44,6 +51,7 @@ __all__ = [
     "ProxyMode",
     "PublicAddress",
     "Readiness",
+    "Scaling",
     "Sizes",
     "Slot",
     "StopStage",

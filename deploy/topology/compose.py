@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from deploy.topology.kafka_users import KafkaUser, directory_of
 from deploy.topology.model import HOST, SCALED, Planned, Ports, Readiness, Slot, Topology
-from deploy.topology.options import Options, ProxyMode, Traffic, check_settings
+from deploy.topology.options import Clients, Options, ProxyMode, Traffic, check_settings
 from deploy.topology.public_address import BadTopology, PublicAddress
 from deploy.topology.slots import CLONES, sizes_of, slots
 from diem.links import unix_sockets
@@ -43,7 +43,7 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
     check_settings(options.settings, [slot.name for slot in wanted])
     page = _client_address(ports["nginx" if mode.behind_nginx else "data"], options)
     metadata = [ports["metadata"]] if mode is Mode.Z_CLIENT else []
-    secure = "s" if options.public.certificate else ""
+    secure = "s" if options.clients.public.certificate else ""
     return Topology(
         mode=mode,
         processes=tuple(_plan(slot, options, ports, programs) for slot in wanted),
@@ -55,7 +55,7 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
         rest_url=f"http{secure}://{page}/v1",
         websocket_urls=tuple(f"ws{secure}://{_client_address(own, options)}/ws" for own in _edges(mode, ports)),
         metadata_urls=tuple(f"http{secure}://{_client_address(own, options)}/v1" for own in metadata),
-        public=options.public,
+        public=options.clients.public,
     )
 
 
@@ -93,7 +93,7 @@ def _plan(slot: Slot, options: Options, ports: Mapping[str, Ports], programs: Pr
         internal_url=f"http://{own.internal_address}" if _readiness(slot) is Readiness.READYZ else None,
         readiness=_readiness(slot),
         sweep=slot.process == "nginx",  # its workers survive it, and hold the port
-        reloads=options.public.certificate is not None and options.mode.admits(slot.process),
+        reloads=options.clients.public.certificate is not None and options.mode.admits(slot.process),
         clone=_clone(slot, options.mode),
     )
 
@@ -120,7 +120,7 @@ def _environment(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> di
             slot.process: {**_listener(slot, options), **_given(slot, options, ports)},
         },
         clone=slot.clone,
-        clones=options.clones or 1,
+        clones=options.scaling.clones or 1,
     )
     return environment(place)
 
@@ -135,12 +135,12 @@ def _given(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> Mapping[
             url = None if server.name is None else _location(server, "ws", "/ws", options).get("url")
             return {} if url is None or not options.mode.partitioned else {"SERVER_PUBLIC_URL": str(url)}
         case "proxy":
-            return {"MODE": options.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
+            return {"MODE": options.scaling.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
         case "composite":
             # In mode xz, composites are scaled, not the pairs of each.
-            most = sizes_of(options).max_servers if options.mode is Mode.Z_COMPOSITE else options.servers
-            pairs = {"PAIRS": str(options.servers), "MAX_PAIRS": str(most)}
-            return {**pairs, "PROXY": options.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
+            most = sizes_of(options).max_servers if options.mode is Mode.Z_COMPOSITE else options.scaling.servers
+            pairs = {"PAIRS": str(options.scaling.servers), "MAX_PAIRS": str(most)}
+            return {**pairs, "PROXY": options.scaling.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
         case "websocket" | "metadata":
             return _edge(options, ports, slot)
     return {}
@@ -150,8 +150,8 @@ def _listener(slot: Slot, options: Options) -> dict[str, str | None]:
     """Return the address of the public listener, and its certificate."""
     if not options.mode.admits(slot.process):
         return {} if options.mode.behind_nginx else {"HOST": HOST}
-    public = options.public
-    at_both = slot.process == "data" and public.listen == HOST and options.is_local
+    public = options.clients.public
+    at_both = slot.process == "data" and public.listen == HOST and options.clients.is_local
     return {
         # At both loopback addresses, as the page's URL has the name.
         "HOST": LOCALHOST if at_both else public.listen,
@@ -167,7 +167,7 @@ def _readiness(slot: Slot) -> Readiness:
 def _public_url(slot: Slot, own: Ports, options: Options) -> str | None:
     if own.public is None or slot.process == "kafka":
         return None
-    public = options.public if options.mode.admits(slot.process) else PublicAddress()
+    public = options.clients.public if options.mode.admits(slot.process) else PublicAddress()
     at = f"{'s' if public.certificate else ''}://{_client_address(own, options, public)}"
     return f"ws{at}/ws" if slot.process in _RESOLVED else f"http{at}/"
 
@@ -178,15 +178,15 @@ def shared(options: Options) -> dict[str, str | None]:
     return {
         "STATE_DIR": str(options.state_dir),
         # If the paths are too long for sockets, internal links use TCP, and so do those between addresses of hosts.
-        "INTERNAL_SOCKETS": str(sockets) if options.is_local and unix_sockets.fits(sockets) else None,
+        "INTERNAL_SOCKETS": str(sockets) if options.clients.is_local and unix_sockets.fits(sockets) else None,
         "INTERNAL_KEY_FILE": str(options.state_dir / "internal.key"),
         "LOG_LEVEL": options.log_level,
         "LOG_FORMAT": "json",
-        "DRAIN_SECONDS": str(options.drain_seconds),
-        "TIME_FACTOR": str(options.time_factor),
+        "DRAIN_SECONDS": str(options.durations.drain_seconds),
+        "TIME_FACTOR": str(options.durations.time_factor),
         # With supervision by DIEM on this machine; of one port for health, the first process would take it for all.
-        "SUPERVISED": "1" if options.is_local else None,
-        "HEALTH_PORT": "" if options.is_local else None,
+        "SUPERVISED": "1" if options.clients.is_local else None,
+        "HEALTH_PORT": "" if options.clients.is_local else None,
     }
 
 
@@ -197,7 +197,7 @@ def _edges(mode: Mode, ports: Mapping[str, Ports]) -> list[Ports]:
 
 def _client_address(own: Ports, options: Options, public: PublicAddress | None = None) -> str:
     """Return the host and the port by which a client connects."""
-    return f"{own.name or (public or options.public).connect}:{own.public}"
+    return f"{own.name or (public or options.clients.public).connect}:{own.public}"
 
 
 def _location(own: Ports, scheme: str, path: str, options: Options) -> dict[str, object]:
@@ -205,33 +205,34 @@ def _location(own: Ports, scheme: str, path: str, options: Options) -> dict[str,
     if own.name is None or options.mode.behind_nginx:
         return {"port": own.public, "path": path}
     # A front proxy with TLS passes the port on.
-    is_secure = options.public.certificate or any(each.startswith("https:") for each in options.public.own_origins)
+    public = options.clients.public
+    is_secure = public.certificate or any(each.startswith("https:") for each in public.own_origins)
     secure = "s" if is_secure else ""
     return {"url": f"{scheme}{secure}://{_client_address(own, options)}{path}"}
 
 
 def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]:
     edges = [_location(own, "ws", "/ws", options) for own in _edges(options.mode, ports)]
-    if options.front_proxies and options.public.own_origins and len(edges) == 1:
+    if options.clients.front_proxies and options.clients.public.own_origins and len(edges) == 1:
         # Clients connect to the front proxy, which passes /ws on.
-        edges = [{"url": f"ws{options.public.own_origins[0].removeprefix('http')}/ws"}]
+        edges = [{"url": f"ws{options.clients.public.own_origins[0].removeprefix('http')}/ws"}]
     is_found = options.mode is Mode.Z_CLIENT
     return {
         "WRITE_KEY_FILE": str(options.state_dir / "write.key"),
         "WEBSOCKET_SERVERS": json.dumps(edges),
         "METADATA_SERVICES": _list([_location(ports["metadata"], "http", "/v1", options)]) if is_found else None,
-        "CONFIG": _path(options.config),
-        "OWN_PAGES": _path(options.pages),
+        "CONFIG": _path(options.content.config),
+        "OWN_PAGES": _path(options.content.pages),
         "TRUSTED_PROXIES": _list(_trusted_proxies(options, ports)),
-        "ANONYMOUS_READS": _reads(options),
+        "ANONYMOUS_READS": _reads(options.clients),
         # The first one as well: when it comes back, another one has the store.
-        "STANDBY": "true" if options.standbys else None,
-        "HOSTS": _list(options.public.hosts),
+        "STANDBY": "true" if options.scaling.standbys else None,
+        "HOSTS": _list(options.clients.public.hosts),
         # The same as the servers', whose refusals it explains.
         "CLIENT_ORIGINS": json.dumps(_client_origins(options, ports)),
-        "CORS_ORIGINS": _list(_reading_origins(options)),
-        "OPERATOR_URL": options.operator_url,
-        "HOT": _list(options.hot),
+        "CORS_ORIGINS": _list(options.clients.cross_origin_readers),
+        "OPERATOR_URL": options.content.operator_url,
+        "HOT": _list(options.content.hot),
     }
 
 
@@ -244,12 +245,12 @@ def _list(values: Sequence[object]) -> str | None:
     return json.dumps(values) if values else None
 
 
-def _reads(options: Options) -> str | None:
+def _reads(clients: Clients) -> str | None:
     """Return which readers need no key, where the environment of the command does not decide."""
-    reads = options.access.anonymous_reads
-    if options.front_proxies and reads == "auto":
+    reads = clients.access.anonymous_reads
+    if clients.front_proxies and reads == "auto":
         return "off"
-    return reads if reads == "off" or not options.is_local else None
+    return reads if reads == "off" or not clients.is_local else None
 
 
 def _traffic(options: Options) -> dict[str, str]:
@@ -292,7 +293,7 @@ def _own_keys(options: Options, ports: Mapping[str, Ports], own: Ports) -> list[
     for origin in _client_origins(options, ports):
         if origin.startswith("https://") and not is_of_this_machine(urlsplit(origin).hostname or ""):
             return [f"{origin}/v1/tokens/keys"]
-    if options.access.anonymous != "on" and not options.access.token_keys:
+    if options.clients.access.anonymous != "on" and not options.clients.access.token_keys:
         raise BadTopology(
             "other hosts verify the tokens of clients with keys that they read from the Data Service over https, by a "
             "name of its page: add --origin https://NAME, or --anonymous on, or DIEM_WEBSOCKET_TOKEN_KEYS"
@@ -302,16 +303,16 @@ def _own_keys(options: Options, ports: Mapping[str, Ports], own: Ports) -> list[
 
 def _edge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str | None]:
     """Return the settings that decide which clients a process admits."""
-    own_keys = _own_keys(options, ports, ports[slot.name])
-    per_address = options.clients_per_address
-    has_origins = options.mode.behind_nginx or options.public != PublicAddress() or options.client_origins
+    clients = options.clients
+    trusted = clients.trusts_loopback(options.mode)
+    has_origins = options.mode.behind_nginx or clients.public != PublicAddress() or clients.origins
     return {
-        **options.access.values(own_keys, trusts_loopback=options.trusts_loopback),
+        **clients.access.values(_own_keys(options, ports, ports[slot.name]), trusts_loopback=trusted),
         "PAGE_PORT": str(ports["data"].public),
         "READS_URL": reads_urls(all_of("data", ports)),
-        "ANONYMOUS_DATA": options.access.anonymous_data(trusts_loopback=options.trusts_loopback),
-        "CONNECTIONS_PER_ADDRESS": None if per_address is None else str(per_address),
-        "LIMIT_LOOPBACK": json.dumps(options.limits_loopback),
+        "ANONYMOUS_DATA": clients.access.anonymous_data(trusts_loopback=trusted),
+        "CONNECTIONS_PER_ADDRESS": None if clients.per_address is None else str(clients.per_address),
+        "LIMIT_LOOPBACK": json.dumps(clients.limits_loopback),
         # The page on the Data Service's own port, without TLS, is allowed by PAGE_PORT.
         "ORIGINS": json.dumps(_client_origins(options, ports)) if has_origins else None,
         "TRUSTED_PROXIES": _list(_trusted_proxies(options, ports)),
@@ -320,22 +321,11 @@ def _edge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str,
 
 def _client_origins(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
     """Return the origins whose pages may connect."""
-    own = options.public.page_origins(ports["nginx" if options.mode.behind_nginx else "data"].public)
-    return tuple(dict.fromkeys((*own, *options.client_origins)))
-
-
-def _reading_origins(options: Options) -> tuple[str, ...]:
-    """Return the origins whose pages may read across origins.
-
-    The first name of a public system is its own page's, which needs no permission: with it, all answers would vary by
-    origin for caches.
-    """
-    public = options.public
-    own = public.own_origins[:1] if options.front_proxies or public.certificate else ()
-    return tuple(dict.fromkeys((*(each for each in public.origins if each not in own), *options.cors_origins)))
+    own = options.clients.public.page_origins(ports["nginx" if options.mode.behind_nginx else "data"].public)
+    return tuple(dict.fromkeys((*own, *options.clients.origins)))
 
 
 def _trusted_proxies(options: Options, ports: Mapping[str, Ports]) -> Sequence[str]:
     """Return the proxies in front of a process: nginx, which believes the front proxies, or these."""
     balancers = list(dict.fromkeys(str(ip_network(own.host)) for own in all_of("nginx", ports)))
-    return balancers if options.mode.behind_nginx else options.front_proxies
+    return balancers if options.mode.behind_nginx else options.clients.front_proxies

@@ -61,53 +61,110 @@ class KafkaTopology:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """Options that all processes of one ``diem up`` share. Paths are absolute.
+class Scaling:
+    """How many processes there are of each kind.
 
     ``servers`` is the number in each clone, with a bridge for each in the modes with Kafka. ``clones`` are groups with
     every endpoint each; None = 1, in mode xz 2. ``max_servers`` is the greatest number of servers, in mode xz of
     clones, for ``diem scale``; None = 8, or the initial number if that is greater.
     """
 
-    mode: Mode
-    state_dir: Path
     servers: int = 1
-    config: Path | None = None
-    pages: Path | None = None
-    """Directory of pages of the operator's own."""
-    log_level: str = "info"
-    drain_seconds: float = 3.0
-    time_factor: float = 1.0
     max_servers: int | None = None
     clones: int | None = None
     proxy: ProxyMode | None = None
     """Of modes with a proxy; None = shared."""
-    hot: tuple[str, ...] = ()
-    """Endpoints for every server, in partitioned modes."""
-    clients_per_address: int | None = None
-    public: PublicAddress = field(default_factory=PublicAddress)
-    client_origins: tuple[str, ...] = ()
-    """Origins whose pages may connect, besides those of ``public``, which may read as well."""
-    cors_origins: tuple[str, ...] = ()
-    """Origins whose pages may read, besides those of ``public``."""
-    front_proxies: tuple[str, ...] = ()
-    """Networks of proxies in front of DIEM, whose X-Forwarded-For is believed."""
-    access: ClientAccess = field(default_factory=ClientAccess)
-    operator_url: str | None = None
-    """URL of the operator page; None: there is none."""
-    traffic: Traffic | None = None
-    """None = Kafka in the modes that use it, else files."""
-    kafka: KafkaTopology = field(default_factory=KafkaTopology)
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Variables by name of the process; they override those of the topology."""
-    is_local: bool = True
-    """Everything runs on this machine under ``diem up``; else each process is a service of its host."""
     standbys: int = 0
     """Data Services that wait for the store, besides the one that has it."""
     proxies: int = 1
     """Of mode z-proxy."""
     balancers: int = 1
     """Of nginx, in modes behind it: all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Who may connect and read, and from where."""
+
+    public: PublicAddress = field(default_factory=PublicAddress)
+    origins: tuple[str, ...] = ()
+    """Origins whose pages may connect, besides those of ``public``, which may read as well."""
+    readers: tuple[str, ...] = ()
+    """Origins whose pages may read, besides those of ``public``."""
+    front_proxies: tuple[str, ...] = ()
+    """Networks of proxies in front of DIEM, whose X-Forwarded-For is believed."""
+    access: ClientAccess = field(default_factory=ClientAccess)
+    per_address: int | None = None
+    """Clients of one address; None: the default of the processes."""
+    is_local: bool = True
+    """All processes run on this machine, under ``diem up``."""
+
+    def trusts_loopback(self, mode: Mode) -> bool:
+        """Return whether clients with an address of this machine may need no token.
+
+        Not where some processes are on other hosts. Not behind a front proxy: one that adds no header field would give
+        its own address to all clients. And not where edges listen on a public address: their ``auto`` means ``off``,
+        which must hold for the processes behind them.
+        """
+        return self.is_local and not self.front_proxies and (mode.behind_nginx or is_loopback(self.public.listen))
+
+    @property
+    def limits_loopback(self) -> bool:
+        """Whether clients of this machine have the limits of one address: if these were set, or others may look so.
+
+        Others do behind a front proxy, and where a TCP relay on this machine forwards them to a public listener.
+        """
+        given = self.per_address is not None
+        return given or not self.is_local or bool(self.front_proxies) or not is_loopback(self.public.listen)
+
+    @property
+    def cross_origin_readers(self) -> tuple[str, ...]:
+        """The origins whose pages may read across origins.
+
+        The first name of a public system is its own page's, which needs no permission: with it, all answers would vary
+        by origin for caches.
+        """
+        own = self.public.own_origins[:1] if self.front_proxies or self.public.certificate else ()
+        return tuple(dict.fromkeys((*(each for each in self.public.origins if each not in own), *self.readers)))
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What the Data Service serves. Paths are absolute."""
+
+    config: Path | None = None
+    pages: Path | None = None
+    """Directory of pages of the operator's own."""
+    hot: tuple[str, ...] = ()
+    """Endpoints for every server, in partitioned modes."""
+    operator_url: str | None = None
+    """URL of the operator page; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """Time that processes have, in seconds and as a factor of all time-outs."""
+
+    drain_seconds: float = 3.0
+    time_factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a system; each room gets the part that it needs. Paths are absolute."""
+
+    mode: Mode
+    state_dir: Path
+    scaling: Scaling = field(default_factory=Scaling)
+    clients: Clients = field(default_factory=Clients)
+    content: Content = field(default_factory=Content)
+    durations: Durations = field(default_factory=Durations)
+    kafka: KafkaTopology = field(default_factory=KafkaTopology)
+    traffic: Traffic | None = None
+    """None = Kafka in the modes that use it, else files."""
+    log_level: str = "info"
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Variables by name of the process; they override those of the topology."""
 
     @property
     def traffic_sink(self) -> Traffic:
@@ -117,26 +174,7 @@ class Options:
     @property
     def public_reads(self) -> bool:
         """Whether the Data Service answers everybody without a key, so that its answers may be cached for all."""
-        return self.settings.get("data", {}).get(READS, self.access.anonymous_reads) == "on"
-
-    @property
-    def trusts_loopback(self) -> bool:
-        """Whether clients with an address of this machine may need no token.
-
-        Not where some processes are on other hosts. Not behind a front proxy: one that adds no header field would give
-        its own address to all clients. And not where edges listen on a public address: their ``auto`` means ``off``,
-        which must hold for the processes behind them.
-        """
-        return self.is_local and not self.front_proxies and (self.mode.behind_nginx or is_loopback(self.public.listen))
-
-    @property
-    def limits_loopback(self) -> bool:
-        """Whether clients of this machine have the limits of one address: if these were set, or others may look so.
-
-        Others do behind a front proxy, and where a TCP relay on this machine forwards them to a public listener.
-        """
-        given = self.clients_per_address is not None
-        return given or not self.is_local or bool(self.front_proxies) or not is_loopback(self.public.listen)
+        return self.settings.get("data", {}).get(READS, self.clients.access.anonymous_reads) == "on"
 
 
 _FORM = re.compile(r"([a-z0-9-]+):([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)

@@ -36,18 +36,19 @@ def sizes_of(options: Options) -> Sizes:
     Raises:
         BadTopology: the mode does not support a number or an option.
     """
-    mode = options.mode
-    if options.proxy is not None and mode.edge == "websocket":
+    mode, wanted, brokers = options.mode, options.scaling, options.kafka.local_brokers
+    if wanted.proxy is not None and mode.edge == "websocket":
         raise BadTopology(f"--proxy is for --mode {_modes_with('proxy', 'composite')}: {mode} has no proxy")
     if options.traffic is Traffic.KAFKA and not mode.uses_kafka:
         raise BadTopology(f"--traffic kafka: mode {mode} uses no Kafka; files does")
-    if options.hot and not mode.partitioned:
+    if options.content.hot and not mode.partitioned:
         raise BadTopology(f"--hot is for partitioned modes: every server of {mode} has every endpoint")
-    found = sizes(options.mode, options.servers, options.max_servers, options.kafka.local_brokers, options.clones)
+    found = sizes(mode, wanted.servers, wanted.max_servers, brokers, wanted.clones)
+    data = 1 + wanted.standbys
     if mode is Mode.SINGLE:
         # One beside each Data Service, so that clients lose no more than half of a pair of hosts.
-        found = found._replace(servers=1 + options.standbys, max_servers=1 + options.standbys)
-    return found._replace(data=1 + options.standbys, proxies=options.proxies, balancers=options.balancers)
+        found = found._replace(servers=data, max_servers=data)
+    return found._replace(data=data, proxies=wanted.proxies, balancers=wanted.balancers)
 
 
 def sizes(

@@ -1,6 +1,5 @@
 """The command ``diem config``: every setting, or the files that run a mode on several hosts."""
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from deploy.cli.mode_options import (
     ProxyOption,
     SettingsOption,
     TlsKeyOption,
+    clients_of,
     clones_option,
     max_servers_option,
     read_config,
@@ -31,7 +31,7 @@ from deploy.cli.mode_options import (
 from deploy.cli.options import KAFKA_PANEL, hot_endpoints, kafka_settings, with_kafka_options
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
 from deploy.topology.ports import start_at_default
-from diem.process.settings import PROCESSES, ProcessSettings, Setting, by_process, reference, settings_of
+from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference, settings_of
 from diem.process.tls import certificate_names, server_context
 from tools.hosts import env_file, inventory
 from tools.hosts.assignment import USUAL, HostedSystem, Installation, assign, default_sizes
@@ -164,27 +164,23 @@ def config(
     clones = clones if clones is not None else usual_clones
     if kafka_brokers is not None:
         kafka = {**kafka, "kafka_bootstrap_servers": kafka_brokers}
-    networks = plan.parse_networks(front_proxy or [], "--front-proxy")
-    environ = by_process(os.environ)
+    public = _public(listen, tls_certificate, tls_key, origin or [])
+    clients = clients_of(public, front_proxy, anonymous, clients_per_address, sources)
+    _require_name(clients.public)
     options = plan.Options(
-        mode=mode,
-        state_dir=state_dir,
-        servers=servers,
-        max_servers=max_servers if max_servers is not None else _spareless(mode, servers, clones),
-        clones=clones,
-        config=config_dir / "diem.toml" if sources is not None else None,
-        log_level=log_level,
-        drain_seconds=drain_seconds,
-        proxy=proxy,
-        hot=hot_endpoints(hot or []),
-        clients_per_address=clients_per_address,
-        public=_public(listen, tls_certificate, tls_key, origin or [], behind_proxy=bool(networks)),
-        client_origins=plan.origins_in(environ, plan.CLIENT_ORIGINS),
-        cors_origins=plan.origins_in(environ, ["DIEM_DATA_CORS_ORIGINS"]),
-        front_proxies=networks,
-        access=plan.client_access(environ, anonymous, anonymous_plan=plan.has_anonymous_plan(sources)),
-        traffic=traffic if traffic is not None or mode.uses_kafka else plan.Traffic.OFF,
+        mode,
+        state_dir,
+        scaling=plan.Scaling(
+            servers, max_servers if max_servers is not None else _spareless(mode, servers, clones), clones, proxy
+        ),
+        clients=clients,
+        content=plan.Content(
+            config=config_dir / "diem.toml" if sources is not None else None, hot=hot_endpoints(hot or [])
+        ),
+        durations=plan.Durations(drain_seconds),
         kafka=_kafka(mode, kafka),
+        traffic=traffic if traffic is not None or mode.uses_kafka else plan.Traffic.OFF,
+        log_level=log_level,
         settings=plan.parse_settings(settings or []),
     )
     where = Installation(
@@ -227,9 +223,7 @@ def _spareless(mode: plan.Mode, servers: int, clones: int | None) -> int | None:
     return clones if mode is plan.Mode.XZ else servers
 
 
-def _public(
-    listen: str, certificate: Path | None, key: Path | None, origins: list[str], *, behind_proxy: bool
-) -> plan.PublicAddress:
+def _public(listen: str, certificate: Path | None, key: Path | None, origins: list[str]) -> plan.PublicAddress:
     address, port = plan.parse_listen(listen)
     if port is not None:
         raise plan.BadTopology("--listen is an address here: its port is --port")
@@ -241,12 +235,13 @@ def _public(
         if certificate.exists():
             server_context(certificate, key)
             named = certificate_names(certificate)
-    public = plan.PublicAddress(address, certificate, key, plan.parse_origins(origins), named, behind_proxy)
-    public.check()
+    return plan.PublicAddress(address, certificate, key, plan.parse_origins(origins), named)
+
+
+def _require_name(public: plan.PublicAddress) -> None:
     if not public.own_origins and not public.names:
-        reason = "the certificate is not here, or has no names" if certificate else "the front proxy has a name"
+        reason = "the certificate is not here, or has no names" if public.certificate else "the front proxy has a name"
         raise plan.BadTopology(f"--origin https://NAME is needed: {reason}, and pages connect by it")
-    return public
 
 
 def _on_host(path: Path, option: str) -> Path:

@@ -89,11 +89,14 @@ def assign(options: Options, hosts: Sequence[Host], installation: Installation, 
     having = {role: [host for host in hosts if role in host.roles] for role in HostRole}
     options = replace(
         options,
-        is_local=False,
         state_dir=installation.state_dir,
-        standbys=len(having[HostRole.STANDBY]),
-        proxies=max(1, len(having[HostRole.PROXY])),
-        balancers=max(1, len(having[HostRole.NGINX])),
+        clients=replace(options.clients, is_local=False),
+        scaling=replace(
+            options.scaling,
+            standbys=len(having[HostRole.STANDBY]),
+            proxies=max(1, len(having[HostRole.PROXY])),
+            balancers=max(1, len(having[HostRole.NGINX])),
+        ),
     )
     wanted = slots(options.mode, sizes_of(options))
     host_of = {slot.name: _host_of(slot, having) for slot in wanted}

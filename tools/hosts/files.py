@@ -36,7 +36,7 @@ def host_files(system: HostedSystem, host: Host, database_url: str | None, sourc
         PreparationFailed: what renders nginx's configuration is not installed.
     """
     own, where = system.processes(host), system.installation
-    found = [_unit(units.UNIT, units.render_unit(where, system.options.drain_seconds))]
+    found = [_unit(units.UNIT, units.render_unit(where, system.options.durations.drain_seconds))]
     for each in own:
         found.append(_unit(f"{each.name}.conf", units.render_drop_in(each, own, where)))
         if each.process != "nginx":
@@ -64,25 +64,17 @@ def nginx_conf(
         raise PreparationFailed(
             "nginx's configuration needs nginx-config-builder, which is not installed: pip install 'diem[kafka]'"
         ) from None
-    options, ports = system.options, system.ports
-    per_address = options.clients_per_address or nginx.PER_ADDRESS
-    is_edge = f"{options.mode.edge}-"
-    names = [each.name for each in system.topology.processes]
-    plan = nginx.NginxPlan(
-        directory=directory,
-        port=system.page_port,
-        data=tuple(ports[name].public_address for name in names if name.partition("-")[0] == "data"),
-        slots=tuple(ports[name].public_address for name in names if name.startswith(is_edge)),
-        per_address=per_address,
-        connects_per_s=max(nginx.CONNECTS_PER_S, per_address),
+    options = system.options
+    files = {"certificate": certificate, "key": key} if options.clients.public.certificate and certificate else {}
+    plan = nginx.NginxPlan.of(
+        options.mode,
+        options.clients,
+        system.ports,
+        directory,
         workers=nginx.MAX_WORKERS,
         open_files=nginx.MAX_OPEN_FILES,
-        front_proxies=options.front_proxies,
-        listen=options.public.listen,
-        certificate=(certificate or options.public.certificate) if options.public.certificate else None,
-        key=key if certificate else options.public.key,
         cache=directory / "cache" if options.public_reads else None,
-        hosts=options.public.page_hosts,
+        **files,
     )
     return nginx.render(plan)
 

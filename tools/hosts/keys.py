@@ -39,7 +39,7 @@ def needed_keys(system: HostedSystem, host: Host) -> list[str]:
         role_file(KeyRole.ADMIN): system.has(host, "data", "metadata", "composite"),
         WRITE: system.has(host, "data"),
         SALT: readers and system.options.traffic_sink is not Traffic.OFF,
-        TOKENS: system.has(host, "data") and system.options.standbys > 0,
+        TOKENS: system.has(host, "data") and system.options.scaling.standbys > 0,
     }
     return [name for name, needed in names.items() if needed]
 

@@ -53,8 +53,9 @@ def _provided(system: HostedSystem) -> list[str]:
     lines = [f"DIEM, so that {where.program} runs; clocks that agree (NTP)"]
     if options.mode.behind_nginx:
         lines.append(f"where nginx runs: the package nginx ({NGINX}), its own service disabled")
-    if options.public.certificate is not None:
-        files = " and ".join(str(file) for file in (options.public.certificate, options.public.key) if file)
+    public = options.clients.public
+    if public.certificate is not None:
+        files = " and ".join(str(file) for file in (public.certificate, public.key) if file)
         lines.append(f"where clients connect: {files}, readable by user {where.user}")
     if not where.state_dir.is_relative_to(SYSTEM_STATE):
         lines.append(f"{where.state_dir}, mode 0700, of user {where.user}")
@@ -79,7 +80,7 @@ def _ranges(ports: list[int]) -> str:
 
 def page_of(system: HostedSystem) -> str:
     """Return the origin of the page."""
-    public = system.options.public
+    public = system.options.clients.public
     origins = public.own_origins or public.page_origins(system.page_port)
     return origins[0] if origins else system.topology.page_url
 

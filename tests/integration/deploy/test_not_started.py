@@ -7,21 +7,22 @@ from deploy.system.launch import Misconfigured, ProcessNotStarted
 from deploy.system.state_dir import StateDir
 from deploy.system.up import Up
 from deploy.terminal import Terminal
-from deploy.topology import Mode, Options, Programs, assign_ports, compose, sizes, slots
+from deploy.topology import Mode, Programs, assign_ports, compose, sizes, slots
 from deploy.topology.ports import OWN_RANGE
 from diem.process.lifecycle import Lifecycle
 from diem.process.ports import PortReservations
+from tests.unit.deploy.topology.topologies import options_of
 
 
 async def failure(tmp_path: Path, script: str) -> ProcessNotStarted:
     """Run `diem up` with a shell script as its children, until it gives up."""
-    options = Options(Mode.SINGLE, tmp_path, drain_seconds=0.0)
+    options = options_of(Mode.SINGLE, tmp_path, drain_seconds=0.0)
     wanted = slots(Mode.SINGLE, sizes(Mode.SINGLE))
     state = StateDir(tmp_path)
     with state.lock(), PortReservations() as reservations, pytest.raises(ProcessNotStarted) as caught:
         ports = assign_ports(wanted, {}, lambda _default: OWN_RANGE.start, reservations.reserve)
         topology = compose(options, ports, Programs(("/bin/sh", "-c", script)))
-        await Up(options, topology, state, Terminal(quiet=True)).run(Lifecycle(10))
+        await Up(options.durations, topology, state, Terminal(quiet=True)).run(Lifecycle(10))
     assert state.read_processes() == {}
     return caught.value
 

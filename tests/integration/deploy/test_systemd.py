@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.topology import KafkaTopology, Mode, Options
+from deploy.topology import KafkaTopology, Mode
 from tests.integration.deploy.running import eventually, up
 from tests.support import sandbox
 from tests.support.nginx import needs_nginx
 from tests.support.required import unavailable
 from tests.support.sandbox import run
+from tests.unit.deploy.topology.topologies import options_of
 from tests.unit.tools.hosts.systems import PUBLIC, THREE, system
 from tools.hosts.assignment import USUAL, assign
 from tools.hosts.inventory import with_roles
@@ -73,7 +74,7 @@ def test_a_port_below_1024_takes_one_capability_and_no_right_of_other_users(tmp_
     assert sandbox.settings(unit)["AmbientCapabilities"] == ["", "CAP_NET_BIND_SERVICE"]
     assert (found := rated(unit)).returncode == 0, found.stdout + found.stderr
     placed = with_roles(THREE, Mode.X, None)
-    options = Options(Mode.X, USUAL.state_dir, public=PUBLIC, kafka=KafkaTopology(bootstrap_servers="k:9092"))
+    options = options_of(Mode.X, USUAL.state_dir, public=PUBLIC, kafka=KafkaTopology(bootstrap_servers="k:9092"))
     of = assign(options, placed, USUAL, 443)
     units = {each.name: render_drop_in(each, [], USUAL) for each in of.topology.processes}
     assert [name for name, text in units.items() if "CAP_NET_BIND_SERVICE" in text] == ["nginx"]

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from deploy.terminal import Terminal
-from deploy.topology import Mode, Options, Ports, Programs, PublicAddress, Topology, compose, sizes_of, slots
+from deploy.topology import Mode, Ports, Programs, PublicAddress, Topology, compose, sizes_of, slots
 from tests.support.patience import PATIENCE_S
+from tests.unit.deploy.topology.topologies import options_of
 
 
 def single() -> Topology:
@@ -15,7 +16,7 @@ def single() -> Topology:
 
 
 def topology(mode: Mode, *origins: str) -> Topology:
-    options = Options(mode, Path("/state"), public=PublicAddress(origins=origins))
+    options = options_of(mode, Path("/state"), public=PublicAddress(origins=origins))
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(mode, sizes_of(options))}
     return compose(options, ports, Programs(("diem",)))
 

@@ -37,7 +37,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Topology]:
     found: list[Topology] = []
 
     class Up:
-        def __init__(self, _options: object, topology: Topology, *_others: object, page: object) -> None:
+        def __init__(self, _timing: object, topology: Topology, *_others: object, **_more: object) -> None:
             found.append(topology)
 
         def run(self, _life: object) -> None:
@@ -49,8 +49,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Topology]:
 
     monkeypatch.setattr("deploy.cli.up.Up", Up)
     monkeypatch.setattr("diem.process.lifecycle.serve", serve)
-    monkeypatch.setattr(launch, "check_prerequisites", lambda _options: None)
-    monkeypatch.setattr(launch, "prepare", lambda *_: Programs(("diem",), {"nginx": ("nginx",), "kafka-1": ("java",)}))
+    programs = Programs(("diem",), {"nginx": ("nginx",), "kafka-1": ("java",)})
+    monkeypatch.setattr(launch, "check_prerequisites", lambda _mode, _brokers: None)
+    monkeypatch.setattr(launch, "prepare", lambda *_, **_parts: programs)
     return found
 
 
@@ -236,7 +237,7 @@ def test_ports_stay_reserved_and_files_private_until_it_ends(
         return 0
 
     class Up:
-        def __init__(self, _options: object, topology: Any, *_others: object, page: object) -> None:
+        def __init__(self, _timing: object, topology: Any, *_others: object, **_more: object) -> None:
             for process in topology.processes:
                 seen.extend(port for port in process.ports[:2] if port is not None)
 

@@ -1,14 +1,15 @@
 from pathlib import Path
 
 from deploy.system.description import describe, with_children
-from deploy.topology import KafkaTopology, Mode, Options, Ports, Programs, compose, sizes, sizes_of, slots
+from deploy.topology import KafkaTopology, Mode, Ports, Programs, compose, sizes, sizes_of, slots
 from diem.process.supervisor import ChildState, ChildStatus
+from tests.unit.deploy.topology.topologies import options_of
 
 
 def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_listener() -> None:
     kafka = KafkaTopology(brokers=1)
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(Mode.X, sizes(Mode.X, 1, None, 1))}
-    x = compose(Options(Mode.X, Path("/state"), kafka=kafka), ports, Programs(("diem",)))
+    x = compose(options_of(Mode.X, Path("/state"), kafka=kafka), ports, Programs(("diem",)))
     statuses = [ChildStatus(process.name, ChildState.RUNNING, 7, 1.26, 0, None) for process in x.active(1)]
     described = describe(
         x, statuses, up=True, uptime_seconds=2.34, servers=1, operator_url="http://localhost:8090/admin"
@@ -38,7 +39,7 @@ def test_brokers_and_nginx_are_listed_with_their_ports_and_without_an_internal_l
 
 
 def test_z_client_description_has_running_servers_and_the_metadata_service() -> None:
-    options = Options(Mode.Z_CLIENT, Path("/state"), 1, clones=2, kafka=KafkaTopology(bootstrap_servers="h:1"))
+    options = options_of(Mode.Z_CLIENT, Path("/state"), 1, clones=2, kafka=KafkaTopology(bootstrap_servers="h:1"))
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(Mode.Z_CLIENT, sizes_of(options))}
     z = compose(options, ports, Programs(("diem",)))
     described = describe(z, [], up=True, uptime_seconds=1, servers=2)

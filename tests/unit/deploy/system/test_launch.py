@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from deploy.kafka.program import KafkaProgram
 from deploy.system import launch
 from deploy.system.launch import PreparationFailed, child_environment, command, pdeathsig_command
 from deploy.system.state_dir import StateDir
-from deploy.topology import ClientAccess, KafkaTopology, Mode, Options, Ports, sizes_of, slots
+from deploy.topology import ClientAccess, KafkaTopology, Mode, Options, Ports, Programs, sizes_of, slots
+from tests.unit.deploy.topology.topologies import options_of
 
 ROOT = str(Path(launch.__file__).resolve().parents[2])
 
@@ -99,8 +100,16 @@ def raising(error: Exception) -> Callable[..., Any]:
     return raise_it
 
 
-def chosen(options: Options) -> Mapping[str, Ports]:
-    return {slot.name: Ports(slot.public, slot.internal) for slot in slots(options.mode, sizes_of(options))}
+def prepared(options: Options) -> Programs:
+    ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(options.mode, sizes_of(options))}
+    return launch.prepare(
+        options.mode,
+        options.state_dir,
+        ports,
+        lambda _done, _total: None,
+        clients=options.clients,
+        caches=options.public_reads,
+    )
 
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode.behind_nginx])
@@ -142,17 +151,17 @@ def test_state_directory_in_use_is_not_changed(starts: Starts, monkeypatch: pyte
 
 def test_mode_single_needs_no_other_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nginx, "find", raising(AssertionError()))
-    options = Options(Mode.SINGLE, tmp_path)
-    launch.check_prerequisites(options)
-    assert launch.prepare(options, chosen(options), lambda _done, _total: None).others == {}
+    options = options_of(Mode.SINGLE, tmp_path)
+    launch.check_prerequisites(options.mode, options.kafka.local_brokers)
+    assert prepared(options).others == {}
 
 
 def test_cluster_elsewhere_needs_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setattr(java, "find", raising(NoJava()))
-    options = Options(Mode.X, tmp_path, kafka=KafkaTopology(bootstrap_servers="h:1"))
-    launch.check_prerequisites(options)
-    assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
+    options = options_of(Mode.X, tmp_path, kafka=KafkaTopology(bootstrap_servers="h:1"))
+    launch.check_prerequisites(options.mode, options.kafka.local_brokers)
+    assert list(prepared(options).others) == ["nginx"]
 
 
 @pytest.mark.parametrize(
@@ -171,13 +180,13 @@ def test_nginx_has_a_cache_where_everybody_may_read_and_leaves_nothing_behind(
     found_nginx(monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     access = ClientAccess(anonymous_reads=reads)
-    options = Options(Mode.X_BROADCAST, tmp_path / "state", access=access, settings={"data": settings})
+    options = options_of(Mode.X_BROADCAST, tmp_path / "state", access=access, settings={"data": settings})
     for _ in range(2):
-        launch.prepare(options, chosen(options), lambda _done, _total: None)
+        prepared(options)
         written = (tmp_path / "state" / "nginx" / "nginx.conf").read_text()
         assert ("proxy_cache_path" in written) == caches
         assert len([*tmp_path.glob("diem-nginx-*"), *tmp_path.glob("state/nginx/cache")]) == caches
-    launch.clean(options)
+    launch.clean(options.mode, options.state_dir)
     assert [path.name for path in (tmp_path / "state" / "nginx").iterdir()] == ["nginx.conf"]
     assert not [*tmp_path.glob("diem-nginx-*")]
 
@@ -187,8 +196,8 @@ def test_brokers_and_nginx_get_the_chosen_ports_and_end_with_us(
 ) -> None:
     found_nginx(monkeypatch)
     monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (Path("/a.jar"),), None))
-    options = Options(Mode.X, tmp_path, clients_per_address=200, kafka=KafkaTopology(brokers=3))
-    others = launch.prepare(options, chosen(options), lambda _done, _total: None).others
+    options = options_of(Mode.X, tmp_path, per_address=200, kafka=KafkaTopology(brokers=3))
+    others = prepared(options).others
     assert list(others) == ["nginx", "kafka-1", "kafka-2", "kafka-3"]
     for name, argv in others.items():
         assert argv[:3] == (sys.executable, "-m", "deploy.system.pdeathsig")
@@ -204,8 +213,8 @@ def test_brokers_and_nginx_get_the_chosen_ports_and_end_with_us(
 
 def test_nginx_is_in_front_of_the_composites_of_mode_xz(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_nginx(monkeypatch)
-    options = Options(Mode.XZ, tmp_path, 2, max_servers=3, kafka=KafkaTopology(bootstrap_servers="h:1"))
-    assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["nginx"]
+    options = options_of(Mode.XZ, tmp_path, 2, max_servers=3, kafka=KafkaTopology(bootstrap_servers="h:1"))
+    assert list(prepared(options).others) == ["nginx"]
     written = (tmp_path / "nginx" / "nginx.conf").read_text()
     assert [f"server 127.0.0.1:{8600 + n} " in written for n in range(1, 5)] == [True, True, True, False]
 
@@ -217,9 +226,9 @@ def test_other_partitioned_modes_need_brokers_and_no_nginx(
     monkeypatch.setattr(nginx, "find", raising(AssertionError()))
     monkeypatch.setattr(java, "find", lambda: Path("/java"))
     monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (Path("/a.jar"),), None))
-    options = Options(mode, tmp_path, 2)
-    launch.check_prerequisites(options)
-    assert list(launch.prepare(options, chosen(options), lambda _done, _total: None).others) == ["kafka-1"]
+    options = options_of(mode, tmp_path, 2)
+    launch.check_prerequisites(options.mode, options.kafka.local_brokers)
+    assert list(prepared(options).others) == ["kafka-1"]
 
 
 def test_kafka_data_of_another_number_of_brokers_is_kept_and_reported(
@@ -239,7 +248,7 @@ def test_missing_kafka_client_is_a_one_line_error(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(
         PreparationFailed, match=r"^mode x needs aiokafka, which is not installed: pip install 'diem\[kafka\]'$"
     ):
-        launch.check_prerequisites(Options(Mode.X, tmp_path))
+        launch.check_prerequisites(Mode.X, 1)
 
 
 def test_missing_nginx_config_builder_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -247,4 +256,4 @@ def test_missing_nginx_config_builder_is_a_one_line_error(monkeypatch: pytest.Mo
     monkeypatch.delattr("deploy.nginx")
     monkeypatch.setitem(sys.modules, "nginx.config.api", None)
     with pytest.raises(PreparationFailed, match=r"^mode x-broadcast needs nginx-config-builder"):
-        launch.check_prerequisites(Options(Mode.X_BROADCAST, tmp_path))
+        launch.check_prerequisites(Mode.X_BROADCAST, 0)

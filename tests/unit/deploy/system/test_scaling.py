@@ -11,12 +11,13 @@ from deploy.system import scaling as module
 from deploy.system.control import CommandRefused, ControlFailed, serve
 from deploy.system.scaling import Scaler, scale
 from deploy.system.state_dir import StateDir
-from deploy.topology import KafkaTopology, Mode, Options, Planned, Ports, Programs, Topology, compose, sizes, slots
+from deploy.topology import KafkaTopology, Mode, Planned, Ports, Programs, Topology, compose, sizes, slots
 from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from services.composite.control import PATH, ControlChannel
 from tests.support.patience import PATIENCE_S
+from tests.unit.deploy.topology.topologies import options_of
 
 CLONED = (Mode.Z_CLIENT, sizes(Mode.Z_CLIENT, clones=2))
 
@@ -24,7 +25,7 @@ CLONED = (Mode.Z_CLIENT, sizes(Mode.Z_CLIENT, clones=2))
 def topology(mode: Mode) -> Topology:
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(mode, sizes(mode, 1, None))}
     kafka = KafkaTopology(bootstrap_servers="elsewhere:9092")
-    return compose(Options(mode, Path("/state"), kafka=kafka), ports, Programs(("diem",)))
+    return compose(options_of(mode, Path("/state"), kafka=kafka), ports, Programs(("diem",)))
 
 
 def idle(process: Planned) -> Spec:
@@ -99,7 +100,7 @@ async def test_pairs_of_a_group_are_scaled_and_others_are_not_affected(mode: Mod
 async def test_pairs_are_added_to_every_clone() -> None:
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(*CLONED)}
     kafka = KafkaTopology(bootstrap_servers="elsewhere:9092")
-    planned = compose(Options(Mode.Z_CLIENT, Path("/state"), clones=2, kafka=kafka), ports, Programs(("diem",)))
+    planned = compose(options_of(Mode.Z_CLIENT, Path("/state"), clones=2, kafka=kafka), ports, Programs(("diem",)))
     answer = Scaler(planned, 1, Supervisor([]), idle, 5).request(2)
     numbers = [1, 2, 9, 10]
     names = ["data", "metadata", *(f"bridge-{k}" for k in numbers), *(f"websocket-{k}" for k in numbers)]

@@ -10,12 +10,13 @@ from deploy.kafka import processes
 from deploy.system.state_dir import StateDir
 from deploy.system.up import PROBE_TIMEOUT_S, HealthProbe, Up
 from deploy.terminal import Terminal
-from deploy.topology import KafkaTopology, Mode, Options, Planned, Programs, assign_ports, compose, sizes_of, slots
+from deploy.topology import KafkaTopology, Mode, Planned, Programs, assign_ports, compose, sizes_of, slots
 from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.supervisor import ChildEvent
+from tests.unit.deploy.topology.topologies import options_of
 
 
 class Probe(HealthProbe):
@@ -37,9 +38,10 @@ def sources(*errors: str | None, known: bool = True) -> dict[str, Any]:
 
 def of_mode(mode: Mode, directory: Path) -> Up:
     kafka = KafkaTopology(brokers=1) if mode.uses_kafka else KafkaTopology()
-    options = Options(mode, directory, kafka=kafka)
+    options = options_of(mode, directory, kafka=kafka)
     ports = assign_ports(slots(mode, sizes_of(options)), {}, lambda default: default, lambda _port: True)
-    return Up(options, compose(options, ports, Programs(("diem",))), StateDir(directory), Terminal(quiet=True))
+    topology = compose(options, ports, Programs(("diem",)))
+    return Up(options.durations, topology, StateDir(directory), Terminal(quiet=True))
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from deploy.topology import (
     BadTopology,
     KafkaTopology,
     Mode,
-    Options,
     Ports,
     ProxyMode,
     PublicAddress,
@@ -20,7 +19,7 @@ from deploy.topology import (
 )
 from deploy.topology.compose import shared
 from services.data.settings import Settings as DataSettings
-from tests.unit.deploy.topology.topologies import CLUSTER, env, process, topology
+from tests.unit.deploy.topology.topologies import CLUSTER, env, options_of, process, topology
 
 NGINX = [mode for mode in Mode if mode.behind_nginx]
 
@@ -155,7 +154,7 @@ def test_a_front_proxy_of_this_machine_is_tried_by_its_local_name(mode: Mode) ->
 @pytest.mark.parametrize("mode", Mode)
 def test_pages_of_other_origins_may_connect_and_read_and_their_refusals_are_explained(mode: Mode) -> None:
     dev = "http://localhost:5173"
-    composed = topology(mode, public=PublicAddress(origins=(dev,)), client_origins=("https://b.example",))
+    composed = topology(mode, public=PublicAddress(origins=(dev,)), origins=("https://b.example",))
     data = env(composed, "data")
     assert json.loads(data["DIEM_DATA_CORS_ORIGINS"]) == [dev]
     admitted = json.loads(data["DIEM_DATA_CLIENT_ORIGINS"])
@@ -187,7 +186,7 @@ def test_clients_of_this_machine_have_the_limits_of_an_address_only_where_that_w
         return edge.env[f"DIEM_{mode.edge.upper()}_LIMIT_LOOPBACK"]
 
     assert limited() == "false"
-    assert limited(clients_per_address=50) == "true"
+    assert limited(per_address=50) == "true"
     assert limited(front_proxies=("127.0.0.1/32",)) == "true"
     assert limited(public=PublicAddress("::1")) == "false"
     # A TCP relay of this machine would make all clients look like its own.
@@ -301,7 +300,7 @@ def test_every_process_of_ours_is_supervised_and_keeps_its_keys_in_files() -> No
 
 
 def test_no_sockets_are_used_if_their_paths_are_too_long() -> None:
-    assert "DIEM_INTERNAL_SOCKETS" not in shared(Options(Mode.SINGLE, state_dir=Path("/") / ("d" * 100)))
+    assert "DIEM_INTERNAL_SOCKETS" not in shared(options_of(Mode.SINGLE, state_dir=Path("/") / ("d" * 100)))
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -321,7 +320,7 @@ def test_configuration_file_is_passed_on_if_there_is_one() -> None:
 def test_limit_of_an_address_is_passed_on_only_if_given() -> None:
     variable = "DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS"
     assert variable not in env(topology(Mode.X_BROADCAST), "websocket-1")
-    assert env(topology(Mode.X_BROADCAST, clients_per_address=9), "websocket-1")[variable] == "9"
+    assert env(topology(Mode.X_BROADCAST, per_address=9), "websocket-1")[variable] == "9"
 
 
 def test_only_overridden_variables_are_named() -> None:
@@ -386,7 +385,7 @@ def test_z_client_has_addresses_of_metadata_service_and_running_servers() -> Non
 
 
 def test_z_proxy_exposes_only_the_proxy_which_may_dial_all_servers() -> None:
-    two = topology(Mode.Z_PROXY, 2, 3, kafka=CLUSTER, proxy=ProxyMode.PASSTHROUGH, clients_per_address=9)
+    two = topology(Mode.Z_PROXY, 2, 3, kafka=CLUSTER, proxy=ProxyMode.PASSTHROUGH, per_address=9)
     assert two.client_urls(3) == ("ws://127.0.0.1:8501/ws",)
     assert two.metadata_urls == ()
     assert json.loads(env(two, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8501, "path": "/ws"}]

@@ -11,7 +11,6 @@ from deploy.topology import (
     BadTopology,
     ClientAccess,
     Mode,
-    Options,
     Ports,
     PublicAddress,
     Topology,
@@ -19,7 +18,7 @@ from deploy.topology import (
     sizes_of,
     slots,
 )
-from tests.unit.deploy.topology.topologies import CLUSTER, PROGRAMS, env, process
+from tests.unit.deploy.topology.topologies import CLUSTER, PROGRAMS, env, options_of, process
 
 PUBLIC = PublicAddress("0.0.0.0", Path("/c.pem"), Path("/k.pem"), names=("diem.example",))
 
@@ -27,7 +26,7 @@ PUBLIC = PublicAddress("0.0.0.0", Path("/c.pem"), Path("/k.pem"), names=("diem.e
 def spread(mode: Mode, hosts: dict[str, int], public: PublicAddress = PUBLIC, **others: Any) -> Topology:
     """Return a topology with each named process on the host 10.0.0.N, which clients know as hN.example."""
     cluster = {"kafka": CLUSTER} if mode.uses_kafka else {}
-    options = Options(mode, Path("/state"), is_local=False, public=public, **{**cluster, **others})
+    options = options_of(mode, Path("/state"), is_local=False, public=public, **{**cluster, **others})
     ports = {
         slot.name: Ports(slot.public, slot.internal, f"10.0.0.{hosts[slot.name]}", f"h{hosts[slot.name]}.example")
         for slot in slots(mode, sizes_of(options))
@@ -129,7 +128,7 @@ def test_reads_without_a_key_are_as_the_command_was_told_because_services_do_not
 
 
 def test_addresses_of_ipv6_are_in_brackets() -> None:
-    options = Options(Mode.Z_PROXY, Path("/s"), is_local=False, public=PUBLIC, kafka=CLUSTER, max_servers=1)
+    options = options_of(Mode.Z_PROXY, Path("/s"), is_local=False, public=PUBLIC, kafka=CLUSTER, max_servers=1)
     ports = {
         slot.name: Ports(slot.public, slot.internal, "2001:db8::1", "h1.example")
         for slot in slots(Mode.Z_PROXY, sizes_of(options))

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from deploy.topology import BadTopology, Mode, Options, ProxyMode, Sizes, sizes, sizes_of
-from tests.unit.deploy.topology.topologies import KAFKA, STATE
+from deploy.topology import BadTopology, Mode, ProxyMode, Sizes, sizes, sizes_of
+from tests.unit.deploy.topology.topologies import KAFKA, STATE, options_of
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_default_maximum_leaves_room_for_more_servers(servers: int, most: int) -
 )
 def test_options_that_do_not_fit_the_mode_are_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(BadTopology, match=text):
-        sizes_of(Options(state_dir=STATE, **options))
+        sizes_of(options_of(state_dir=STATE, **options))
 
 
 @pytest.mark.parametrize(

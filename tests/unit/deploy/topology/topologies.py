@@ -1,15 +1,20 @@
 """Topologies for tests, with every default port free."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 from deploy.topology import (
+    Clients,
+    Content,
+    Durations,
     KafkaTopology,
     Mode,
     Options,
     Planned,
     Programs,
+    Scaling,
     Slot,
     Topology,
     assign_ports,
@@ -36,9 +41,20 @@ def slots_of(mode: Mode, servers: int = 1, max_servers: int | None = None, broke
     return slots(mode, sizes(mode, servers, max_servers, brokers))
 
 
+def options_of(mode: Mode, state_dir: Path = STATE, servers: int = 1, **given: Any) -> Options:
+    """Return options; the fields of their parts are given by name alone."""
+    given["servers"] = servers
+    kinds: dict[str, type[Any]] = {"scaling": Scaling, "clients": Clients, "content": Content, "durations": Durations}
+    parts = {
+        part: kind(**{each.name: given.pop(each.name) for each in fields(kind) if each.name in given})
+        for part, kind in kinds.items()
+    }
+    return Options(mode, state_dir, **parts, **given)
+
+
 def topology(mode: Mode, servers: int = 1, max_servers: int | None = None, **others: Any) -> Topology:
     """Return the topology of a mode on its default ports."""
-    options = Options(mode, STATE, servers, max_servers=max_servers, **others)
+    options = options_of(mode, STATE, servers, max_servers=max_servers, **others)
     wanted = slots(mode, sizes_of(options))
     return compose(options, assign_ports(wanted, {}, start_at_default, all_but()), PROGRAMS)
 

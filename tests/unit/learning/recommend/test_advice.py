@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.topology import BadTopology, KafkaTopology, Mode, Options, ProxyMode, sizes_of
+from deploy.topology import BadTopology, KafkaTopology, Mode, ProxyMode, sizes_of
 from learning.costs import ROLES
 from learning.modes.configuration import MAX_SERVERS, Configuration, Size
 from learning.modes.load import Load
@@ -16,6 +16,7 @@ from learning.modes.recommend import Requirements, choose
 from learning.recommend.advice import Advice, command, remark
 from learning.recommend.by_plan import ModeFanOut, PlannedFanOut
 from learning.recommend.source import LoadSource
+from tests.unit.deploy.topology.topologies import options_of
 
 LOAD = Load(5000, 200, 50)
 WORD = re.compile(r"--([a-z]+) (\S+)")
@@ -33,7 +34,7 @@ def test_commands_of_all_modes_that_hold_fit_the_topology(load: Load, survive: i
     assert holding
     for each in holding:
         given = dict(WORD.findall(command(each, needs)))
-        options = Options(
+        options = options_of(
             Mode(given["mode"]),
             Path("/tmp/diem"),  # noqa: S108
             servers=int(given.get("servers", 1)),

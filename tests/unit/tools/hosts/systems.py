@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.topology import KafkaTopology, Mode, Options, PublicAddress
+from deploy.topology import KafkaTopology, Mode, PublicAddress
+from tests.unit.deploy.topology.topologies import options_of
 from tools.hosts.assignment import USUAL, HostedSystem, assign, default_sizes
 from tools.hosts.inventory import Host, parse_hosts, with_roles
 
@@ -19,7 +20,7 @@ def system(mode: Mode, hosts: tuple[Host, ...] = THREE, standby: str | None = No
     if mode.uses_kafka:
         given = {"kafka": KafkaTopology(bootstrap_servers="k:9092")} | given
     given.setdefault("max_servers", None if mode is Mode.SINGLE else clones if mode is Mode.XZ else given["servers"])
-    return assign(Options(mode, USUAL.state_dir, **given), placed, USUAL, None)
+    return assign(options_of(mode, USUAL.state_dir, **given), placed, USUAL, None)
 
 
 def names(of: HostedSystem) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
 import pytest
 
-from deploy.topology import BadTopology, Mode, Options
+from deploy.topology import BadTopology, Mode
+from tests.unit.deploy.topology.topologies import options_of
 from tests.unit.tools.hosts.systems import PUBLIC, names, system
 from tools.hosts.assignment import USUAL, assign
 from tools.hosts.inventory import parse_hosts, with_roles
@@ -43,4 +44,4 @@ def test_stand_by_in_mode_single_has_a_server_beside_it() -> None:
 def test_port_that_two_processes_of_a_host_would_use_is_refused() -> None:
     hosts = with_roles(parse_hosts("10.0.0.1"), Mode.SINGLE)
     with pytest.raises(BadTopology, match="--port 8101: data and websocket-1 would both"):
-        assign(Options(Mode.SINGLE, USUAL.state_dir, public=PUBLIC), hosts, USUAL, 8101)
+        assign(options_of(Mode.SINGLE, USUAL.state_dir, public=PUBLIC), hosts, USUAL, 8101)

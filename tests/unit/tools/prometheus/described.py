@@ -4,15 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from deploy.system.description import describe
-from deploy.topology import KafkaTopology, Mode, Options, Ports, Programs, compose, sizes_of, slots
+from deploy.topology import KafkaTopology, Mode, Ports, Programs, compose, sizes_of, slots
 from diem.process.supervisor import ChildState, ChildStatus
 from services.composite.plan import child_names
+from tests.unit.deploy.topology.topologies import options_of
 
 
 def described(mode: Mode, servers: int = 1, clones: int | None = None) -> dict[str, Any]:
     """Return the description of a running system, with the documented ports."""
     kafka = KafkaTopology(brokers=1) if mode.uses_kafka else KafkaTopology()
-    options = Options(mode, Path("/state"), servers, clones=clones, kafka=kafka)
+    options = options_of(mode, Path("/state"), servers, clones=clones, kafka=kafka)
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(mode, sizes_of(options))}
     topology = compose(options, ports, Programs(("diem",)))
     statuses = [

@@ -45,7 +45,7 @@ class BrokerCredentials:
             SharedKey.create(user.password_file(directory))
         certificate = certificate_file(directory)
         if not certificate.exists():
-            replace_private(certificate, _new_certificate(), sync=True)
+            replace_private(certificate, self_signed(), sync=True)
         read_private(certificate, _MAX_PEM_BYTES)
         login = jaas(KafkaUser.OPERATOR, password_of(KafkaUser.OPERATOR, directory))
         lines = (f"security.protocol={PROTOCOL}", f"sasl.mechanism={MECHANISM}", f"sasl.jaas.config={login}")
@@ -84,7 +84,7 @@ def controller_context(directory: Path) -> ssl.SSLContext:
     return context
 
 
-def _new_certificate() -> bytes:
+def self_signed() -> bytes:
     """Return a new private key and its certificate, which has no end: only who has the key trusts it."""
     from cryptography import x509  # noqa: PLC0415  # only a first start needs it
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415

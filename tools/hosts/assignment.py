@@ -18,6 +18,7 @@ from deploy.topology import (
     sizes_of,
     slots,
 )
+from diem.process.modes import number_in
 from tools.hosts.inventory import Host, HostRole
 
 NGINX: Final = "/usr/sbin/nginx"
@@ -119,14 +120,9 @@ def assign(options: Options, hosts: Sequence[Host], installation: Installation, 
 
 def _host_of(slot: Slot, having: Mapping[HostRole, Sequence[Host]]) -> Host:
     data = [*having[HostRole.DATA], *having[HostRole.STANDBY]]
-    number = int(slot.name.rpartition("-")[2]) if "-" in slot.name else 1
-    found = {
-        "data": data,
-        "broadcast": having[HostRole.BROADCAST],
-        "metadata": having[HostRole.METADATA],
-        "nginx": having[HostRole.NGINX],
-        "proxy": having[HostRole.PROXY],
-    }.get(slot.process, having[HostRole.SERVERS] or data)
+    number = int(number_in(slot.name) or 1)
+    own = having[HostRole(slot.process)] if slot.process in set(HostRole) else having[HostRole.SERVERS]
+    found = data if slot.process == "data" else own or data
     return found[(number - 1) % len(found)]
 
 

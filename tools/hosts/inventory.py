@@ -48,15 +48,9 @@ class Host:
 
 def needed_roles(mode: Mode) -> frozenset[HostRole]:
     """Return the roles that a mode needs."""
-    central = {
-        HostRole.BROADCAST: mode is Mode.X_BROADCAST,
-        HostRole.METADATA: mode in {Mode.Z_CLIENT, Mode.Z_PROXY},
-        HostRole.NGINX: mode.behind_nginx,
-        HostRole.PROXY: mode.edge == "proxy",
-        # In mode single, servers are beside the Data Services.
-        HostRole.SERVERS: mode is not Mode.SINGLE,
-    }
-    return frozenset({HostRole.DATA, *(role for role, wanted in central.items() if wanted)})
+    own = {role for role in HostRole if role in mode.processes}
+    # In mode single, servers are beside the Data Services.
+    return frozenset(own if mode is Mode.SINGLE else {*own, HostRole.SERVERS})
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:

@@ -1,6 +1,5 @@
 """Reads what was written as the processes, nginx and systemd will read it; programs that are not here are left out."""
 
-import datetime as dt
 import os
 import re
 import shutil
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from deploy.kafka.credentials import self_signed
 from diem.errors import ConfigurationError
 from diem.process.settings import settings_of
 from tools.hosts import env_file, files
@@ -81,33 +81,13 @@ def _nginx(system: HostedSystem, program: str) -> list[str]:
     """Have nginx read its configuration, with a directory and a certificate of this machine."""
     with tempfile.TemporaryDirectory(prefix="diem-") as name:
         directory = Path(name)
-        certificate = _certificate(directory / "tls.pem")
+        # For nobody: those of the hosts may not be here.
+        certificate = directory / "tls.pem"
+        certificate.write_bytes(self_signed())
         conf = directory / "nginx.conf"
         conf.write_text(files.nginx_conf(system, directory, certificate, certificate), encoding="utf-8")
         code, output = _run(program, "-t", "-p", name, "-c", str(conf), "-e", "stderr")
     return [] if code == 0 else [f"nginx.conf: {line}" for line in output.splitlines() if "[emerg]" in line] or [output]
-
-
-def _certificate(path: Path) -> Path:
-    """Write a certificate for nobody, with its key: those of the hosts may not be here."""
-    from cryptography import x509  # noqa: PLC0415  # of this check alone
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
-
-    key = Ed25519PrivateKey.generate()
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "check")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now)
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .sign(key, None)
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM) + private)
-    return path
 
 
 def _units(system: HostedSystem, out: Path) -> list[str]:

@@ -9,7 +9,6 @@ import pytest
 
 from diem.process.addresses import Ports
 from diem.process.allow_list import AllowList
-from diem.process.modes import StopStage
 from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.traffic import is_edge
@@ -31,40 +30,60 @@ def own(child: Child) -> Mapping[str, str]:
     return {name.removeprefix(prefix): value for name, value in child.env.items() if name.startswith(prefix)}
 
 
+def internal(name: str, kind: str = "internal") -> str:
+    return str(getattr(PORTS[name], kind))
+
+
+SHARED = {"DIEM_SUPERVISED": "1", "DIEM_HEALTH_PORT": ""}  # health is the composite's own
+EXPECTED = {
+    "metadata": {"CLONES": "[3]", "ALLOWED": f'["127.0.0.1/32:{internal("websocket-1")}"]'},
+    "bridge-1": {
+        "NUMBER": "1",
+        "CLONE": "3",
+        "SERVER_INTERNAL_URL": f"ws://127.0.0.1:{internal('websocket-1')}/ws",
+        "SERVER_PUBLIC_URL": f"ws://127.0.0.1:{internal('websocket-1')}/ws",
+    },
+    "websocket-1": {"NUMBER": "1", "MODE": "xz", "FEED_URL": f"ws://127.0.0.1:{internal('bridge-1')}/feed"},
+    "proxy": {
+        "NUMBER": "3",
+        "CLONE": "3",
+        "MODE": "shared",
+        "SCALING": "xz",
+        "METADATA_URLS": f'["ws://127.0.0.1:{internal("metadata")}/watch"]',
+        "ALLOWED": f'["127.0.0.1/32:{internal("websocket-1")}"]',
+        "ORIGINS": "[]",
+        "PAGE_PORT": "8080",
+    },
+}
+"""Settings but for listeners, by child."""
+
+
+def test_settings_of_the_children_are_all_that_connects_them() -> None:
+    assert list(planned(1)) == list(EXPECTED)
+    for name, child in planned(1).items():
+        public = {"proxy": ("0.0.0.0", "8603"), "bridge-1": ()}.get(name, ("127.0.0.1", internal(name, "public")))
+        listeners = {"INTERNAL_HOST": "127.0.0.1", "INTERNAL_PORT": internal(name)}
+        assert own(child) == EXPECTED[name] | listeners | dict(zip(("HOST", "PORT"), public, strict=False))
+        # With the number of the composite, as others have children of the same names.
+        assert child.env.items() >= {**SHARED, "DIEM_TRAFFIC_EDGE": f"composite-3.{name}"}.items()
+        assert is_edge(child.env["DIEM_TRAFFIC_EDGE"])
+        # The proxy stops first, within half of the time.
+        assert child.env["DIEM_DRAIN_SECONDS"] == ("2.0" if name == "proxy" else "4.0")
+        assert child.internal_url == f"http://127.0.0.1:{internal(name)}"
+    stages = {name: child.stage for name, child in planned(1).items()}
+    assert sorted(stages, key=stages.__getitem__, reverse=True) == ["proxy", "websocket-1", "bridge-1", "metadata"]
+
+
 def test_children_are_pairs_a_metadata_service_and_a_proxy() -> None:
     assert list(planned(2)) == ["metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy"]
     assert tuple(planned(3)) == child_names(3)
-    assert all(child.env["DIEM_SUPERVISED"] == "1" for child in planned(3).values())
-
-
-def test_the_health_listener_is_that_of_the_composite_alone() -> None:
-    assert all(child.env["DIEM_HEALTH_PORT"] == "" for child in planned(3).values())
+    assert own(planned(2)["websocket-2"])["FEED_URL"] == f"ws://127.0.0.1:{internal('bridge-2')}/feed"
 
 
 def test_children_get_the_directory_of_sockets_only_where_there_is_one() -> None:
     assert all("DIEM_INTERNAL_SOCKETS" not in child.env for child in planned(1).values())
-    plan = replace(PLAN, sockets=Path("/state/sockets"))
-    made = children(plan, 1, PORTS.__getitem__)
+    made = children(replace(PLAN, sockets=Path("/state/sockets")), 1, PORTS.__getitem__)
     assert all(child.env["DIEM_INTERNAL_SOCKETS"] == "/state/sockets" for child in made)
-
-
-def test_names_of_children_in_recorded_traffic_have_the_number_of_the_composite() -> None:
-    edges = [child.env["DIEM_TRAFFIC_EDGE"] for child in planned(2).values() if child.process in {"websocket", "proxy"}]
-    assert edges == ["composite-3.websocket-1", "composite-3.websocket-2", "composite-3.proxy"]
-    assert all(map(is_edge, edges))
-
-
-def test_bridge_joins_the_group_of_its_composite_with_the_urls_of_its_server() -> None:
-    bridge = planned(2)["bridge-2"]
-    assert own(bridge) == {
-        "INTERNAL_HOST": "127.0.0.1",
-        "INTERNAL_PORT": str(PORTS["bridge-2"].internal),
-        "NUMBER": "2",
-        "CLONE": "3",
-        "SERVER_INTERNAL_URL": f"ws://127.0.0.1:{PORTS['websocket-2'].internal}/ws",
-        "SERVER_PUBLIC_URL": f"ws://127.0.0.1:{PORTS['websocket-2'].internal}/ws",
-    }
-    assert bridge.internal_url == f"http://127.0.0.1:{PORTS['bridge-2'].internal}"
 
 
 def test_servers_of_a_composite_redirect_by_urls_that_its_proxy_can_resolve() -> None:
@@ -80,19 +99,6 @@ def test_servers_of_a_composite_redirect_by_urls_that_its_proxy_can_resolve() ->
         assert router.resolve_hint(owner.public) == owner.internal
 
 
-def test_server_reads_its_own_bridge_and_listens_on_loopback_only() -> None:
-    settings = own(planned(2)["websocket-2"])
-    assert settings["FEED_URL"] == f"ws://127.0.0.1:{PORTS['bridge-2'].internal}/feed"
-    assert (settings["NUMBER"], settings["MODE"], settings["HOST"]) == ("2", "xz", "127.0.0.1")
-    assert settings["PORT"] == str(PORTS["websocket-2"].public)
-
-
-def test_metadata_service_watches_the_group_of_its_composite_only() -> None:
-    settings = own(planned(1)["metadata"])
-    assert json.loads(settings["CLONES"]) == [3]
-    assert (settings["HOST"], settings["PORT"]) == ("127.0.0.1", str(PORTS["metadata"].public))
-
-
 @pytest.mark.parametrize("pairs", [1, 3])
 def test_metadata_service_and_proxy_dial_the_servers_that_there_may_ever_be_and_nothing_else(pairs: int) -> None:
     made = {child.name: own(child) for child in children(replace(PLAN, max_pairs=3), pairs, PORTS.__getitem__)}
@@ -106,24 +112,6 @@ def test_metadata_service_and_proxy_dial_the_servers_that_there_may_ever_be_and_
 def test_ports_are_reserved_for_the_pairs_at_the_start_if_they_are_more() -> None:
     assert Settings(pairs=20).most_pairs == 20
     assert composite._plan(Settings(pairs=2, max_pairs=5), 8603).max_pairs == 5
-
-
-def test_proxy_has_the_public_port_and_the_admission_rules() -> None:
-    proxy = planned(1)["proxy"]
-    assert own(proxy) == {
-        "NUMBER": "3",
-        "CLONE": "3",
-        "MODE": "shared",
-        "SCALING": "xz",
-        "HOST": "0.0.0.0",
-        "PORT": "8603",
-        "INTERNAL_HOST": "127.0.0.1",
-        "INTERNAL_PORT": str(PORTS["proxy"].internal),
-        "METADATA_URLS": f'["ws://127.0.0.1:{PORTS["metadata"].internal}/watch"]',
-        "ALLOWED": f'["127.0.0.1/32:{PORTS["websocket-1"].internal}"]',
-        "ORIGINS": "[]",
-        "PAGE_PORT": "8080",
-    }
 
 
 def test_all_children_with_a_public_listener_ask_for_the_same_tokens() -> None:
@@ -152,11 +140,3 @@ def test_children_report_reads_to_the_data_service_and_its_stand_by_or_to_none()
     urls = ["http://a:9080/v1/keys/reads", "https://b:9080/v1/keys/reads"]
     assert json.loads(composite._plan(Settings(reads_url=urls), 8603).edge["READS_URL"]) == urls
     assert json.loads(composite._plan(Settings(), 8603).edge["READS_URL"]) == []
-
-
-def test_proxy_stops_first_within_half_of_the_drain_time() -> None:
-    stages = {child.process: child.stage for child in planned(1).values()}
-    assert sorted(stages, key=stages.__getitem__, reverse=True) == ["proxy", "websocket", "bridge", "metadata"]
-    assert planned(1)["proxy"].env["DIEM_DRAIN_SECONDS"] == "2.0"
-    assert planned(1)["bridge-1"].env["DIEM_DRAIN_SECONDS"] == "4.0"
-    assert stages["proxy"] is StopStage.EDGE

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 import yaml
 
 from deploy.topology import chart
-from diem.process.settings import PROCESSES, known_variables, settings_of
 from tests.chart.cases import CASES, MODES
 
 CHART: Final = Path(__file__).parents[3] / "deploy" / "chart"
@@ -22,34 +20,14 @@ SCHEMA: Final[dict[str, Any]] = json.loads((CHART / "values.schema.json").read_t
 HELPERS: Final = (CHART / "templates" / "_helpers.tpl").read_text()
 
 
-def settings(process: str) -> set[str]:
-    return known_variables(settings_of(process))
-
-
 def definition(name: str) -> str:
     """Return the text of a template of the helpers."""
     (_, found) = HELPERS.split(f'{{{{- define "{name}" -}}}}')
     return found.partition("{{- define ")[0]
 
 
-def chart_file() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(chart.FILE.read_text())
-    return found
-
-
 def test_the_chart_has_the_table_of_modes() -> None:
     assert chart.FILE.read_text() == chart.render(), "run `make chart-modes`"
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_variables_of_the_table_are_settings_of_their_process(mode: str) -> None:
-    table = chart_file()
-    for process, own in table["modes"][mode].items():
-        # A composite has those of recorded traffic for its children.
-        names = {*own["groups"], process} - ({"traffic"} if process == "composite" else set())
-        groups = (table["settings"][group] for group in names)
-        named = {name for variables in (*groups, own["env"]) for name in variables}
-        assert named - settings(process) == set()
 
 
 def test_templates_name_no_other_variables() -> None:
@@ -78,14 +56,6 @@ def differences(values: dict[str, Any], schema: dict[str, Any], where: str) -> I
     for name in values.keys() & schema["properties"].keys():
         if isinstance(values[name], dict):
             yield from differences(values[name], schema["properties"][name], f"{where}{name}.")
-
-
-@pytest.mark.parametrize("process", PROCESSES)
-def test_ports_are_the_default_ones_which_the_pods_have(process: str) -> None:
-    fields = settings_of(process).model_fields
-    ports = chart_file()["processes"][process]
-    assert ports["internal"] == fields["internal_port"].default
-    assert ports["public"] == (fields["port"].default if "port" in fields else None)
 
 
 def test_files_of_the_keys_are_those_that_the_command_makes(diem: Callable[..., int], tmp_path: Path) -> None:

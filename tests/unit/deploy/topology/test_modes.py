@@ -9,7 +9,7 @@ import pytest
 from deploy.topology import Mode, chart
 from diem.process import modes
 from diem.process.addresses import Ports
-from diem.process.modes import KINDS, PROCESSES_OF, SETTINGS, Kind, Place, StopStage, environment
+from diem.process.modes import CLIENTS_OF_KAFKA, KINDS, PROCESSES_OF, RECORDERS, SETTINGS, Kind, StopStage
 from diem.process.settings import PROCESSES, known_variables, settings_of
 from services.composite.plan import CompositePlan, children
 from tests.unit.deploy.topology.topologies import CLUSTER, env, topology
@@ -54,12 +54,20 @@ def test_a_process_of_the_table_is_started_after_those_that_it_needs(monkeypatch
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_settings_of_the_table_are_those_of_the_processes(process: str) -> None:
+def test_settings_and_ports_of_the_table_are_those_of_the_processes(process: str) -> None:
     model = settings_of(process)
-    known = known_variables(model) | {"DIEM_DATA_DATABASE_URL_FILE"}
-    place = Place("x", process, process, "1", {process: Ports(1, 2)}, {})
-    named = {f"DIEM_{process.upper()}_{name}" for name in SETTINGS[process]}
-    assert named | environment(place).keys() <= known
+    groups = {
+        "DIEM": "all",
+        "DIEM_KAFKA": "kafka" if process in {*CLIENTS_OF_KAFKA, *RECORDERS} else "",
+        # A composite has those of recorded traffic for its children.
+        "DIEM_TRAFFIC": "traffic" if process in {*RECORDERS} - {"composite"} else "",
+        f"DIEM_{process.upper()}": process,
+    }
+    named = {f"{prefix}_{name}" for prefix, group in groups.items() if group for name in SETTINGS[group]}
+    assert named <= known_variables(model)
+    fields = model.model_fields
+    assert KINDS[process].internal == fields["internal_port"].default
+    assert KINDS[process].public == (fields["port"].default if "port" in fields else None)
 
 
 @pytest.mark.parametrize("mode", Mode)

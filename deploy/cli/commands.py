@@ -2,13 +2,13 @@
 
 import gc
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Final, cast
 
 import typer
 
-from deploy.cli.help import lay_out
+from deploy.cli.help import CommandGroups
 from deploy.cli.options import EXIT_INTERRUPTED
 from deploy.invocation import pasteable
 from diem import __version__
@@ -23,15 +23,6 @@ _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
 ENTRY_POINTS: Final = "diem.commands"
 """The group of entry points in which packages register commands: name, and ``register(cli)`` of its module."""
 
-GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Run a system": ("up", "status", "scale", "run", "config"),
-    "Read and write data": ("watch", "get", "put", "delete", "sources"),
-    "Operate it": ("keys", "tokens", "backup", "restore", "metrics", "load", "canary"),
-    "Choose its size, and check Kafka": ("recommend", "size", "check", "topics"),
-    "Learn a placement from traffic": ("pipeline", "plan", "apply", "rollback", "plans", "autoplan"),
-}
-"""The commands by what one wants to do, in the order of the help; those of other packages follow."""
-
 
 def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
     """Return the parser of all commands; if the first argument is one of them, of that module's alone.
@@ -41,12 +32,20 @@ def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
     points = entry_points(group=ENTRY_POINTS)
     first = arguments[0] if arguments else ""
     wanted = () if first == "run" else points.select(name=first) or points
-    cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+    cli = typer.Typer(
+        cls=CommandGroups,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"max_content_width": 100},
+    )
     cli.callback()(root)
     for register in {point.value: point for point in wanted}.values():
         register.load()(cli)
     cli.command()(run)
-    lay_out(cli, GROUPS)
+    for group in cli.registered_groups:
+        group.cls = CommandGroups
     return cli
 
 

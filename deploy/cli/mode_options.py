@@ -6,117 +6,106 @@ Options that mean different things in these commands, such as paths on the hosts
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from deploy import topology as plan
+from deploy.cli.system_table import read_defaults
 from diem.process.edge_settings import Anonymous
 from diem.process.settings import by_process
-
-SIZE: Final = "Size"
-CONTENT: Final = "Data and pages"
-ADDRESSES: Final = "Addresses"
-CLIENTS: Final = "Clients"
-TRAFFIC: Final = "Traffic"
 
 
 def servers_option(default: str) -> Any:  # noqa: ANN401  # as typer.Option, of which each command makes its own
     """Return the option of the number of servers; ``default`` completes a sentence, here and below."""
-    return typer.Option(
-        help=f"WebSocket servers, in each clone or composite. Default: {default}.", rich_help_panel=SIZE
-    )
+    return typer.Option(help=f"WebSocket servers, in each clone or composite. Default: {default}.")
 
 
 def max_servers_option(default: str) -> Any:  # noqa: ANN401
     """Return the option of the number of servers that there may be later."""
     return typer.Option(
+        hidden=True,
         help="Most servers, in mode xz composites, that there may be without a new start: proxies and nginx are "
         f"prepared for them. Default: {default}.",
-        rich_help_panel=SIZE,
     )
 
 
 def clones_option(composites: str) -> Any:  # noqa: ANN401
     """Return the option of the number of groups; ``composites`` is the default number in mode xz."""
     return typer.Option(
+        hidden=True,
         help="Groups that each hold every endpoint: groups of servers in z-client (default: 1), composites in xz "
         f"(default: {composites}).",
-        rich_help_panel=SIZE,
     )
 
 
 def traffic_option(otherwise: str) -> Any:  # noqa: ANN401
     """Return the option of the traffic's destination; ``otherwise`` is the default in modes without Kafka."""
     return typer.Option(
+        hidden=True,
         envvar="DIEM_TRAFFIC_SINK",
         help=f"Where clients' subscriptions are recorded. Default: kafka in the modes that use it, else {otherwise}.",
-        rich_help_panel=TRAFFIC,
     )
 
 
 ProxyOption = Annotated[
     plan.ProxyMode | None,
     typer.Option(
+        hidden=True,
         help="How a proxy connects to servers: shared uses one connection to each for all clients, passthrough one "
         "per client. Default: shared.",
-        rich_help_panel=SIZE,
     ),
 ]
 HotOption = Annotated[
     list[str] | None,
     typer.Option(
+        hidden=True,
         metavar="ENDPOINT",
         help="An endpoint to hold on every server, in partitioned modes. Repeatable.",
-        rich_help_panel=SIZE,
     ),
 ]
 PortOption = Annotated[
     int | None,
-    typer.Option(
-        min=1, max=65535, help="Port of the page and of REST; behind nginx, of everything.", rich_help_panel=ADDRESSES
-    ),
+    typer.Option(min=1, max=65535, help="Port of the page and of REST; behind nginx, of everything."),
 ]
 TlsKeyOption = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="Private key of the certificate. Default: in the same file.", rich_help_panel=ADDRESSES
-    ),
+    typer.Option(hidden=True, metavar="FILE", help="Private key of the certificate. Default: in the same file."),
 ]
 OriginOption = Annotated[
     list[str] | None,
     typer.Option(
+        hidden=True,
         metavar="URL",
         help="Origin whose pages may connect and read: https://NAME of the page, if it is no name of the "
         "certificate, or http://localhost:5173 of a dev server. Repeatable.",
-        rich_help_panel=ADDRESSES,
     ),
 ]
 FrontProxyOption = Annotated[
     list[str] | None,
     typer.Option(
+        hidden=True,
         metavar="CIDR",
         help="Proxy or TLS terminator in front, whose X-Forwarded-For is trusted. Repeatable.",
-        rich_help_panel=ADDRESSES,
     ),
 ]
 AnonymousOption = Annotated[
     Anonymous | None,
     typer.Option(
+        hidden=True,
         help="Clients that need no token: all of them, none, or (auto) those on the same machine, which are none "
         "behind --front-proxy. off is for reads, too, without DIEM_DATA_ANONYMOUS_READS. Default: auto.",
-        rich_help_panel=CLIENTS,
     ),
 ]
 ClientsPerAddressOption = Annotated[
     int | None,
     typer.Option(
+        hidden=True,
         envvar=["DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS", "DIEM_CONNECTIONS_PER_ADDRESS"],
         min=1,
         max=100_000,
         help="Clients of one address that a server or proxy takes. Default: 50; from the same machine any number, "
         "unless others may connect, too.",
-        rich_help_panel=CLIENTS,
     ),
 ]
 SettingsOption = Annotated[
@@ -129,21 +118,34 @@ SettingsOption = Annotated[
 ]
 LogLevelOption = Annotated[
     str,
-    typer.Option(envvar="DIEM_LOG_LEVEL", metavar="LEVEL", help="Level of the logs: debug, info, warning or error."),
+    typer.Option(
+        hidden=True, envvar="DIEM_LOG_LEVEL", metavar="LEVEL", help="Level of the logs: debug, info, warning or error."
+    ),
 ]
 DrainSecondsOption = Annotated[
     float,
-    typer.Option(envvar="DIEM_DRAIN_SECONDS", min=0, max=600, help="Time that clients get to leave before a stop."),
+    typer.Option(
+        hidden=True, envvar="DIEM_DRAIN_SECONDS", min=0, max=600, help="Time that clients get to leave before a stop."
+    ),
 ]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
         help="Data sources. Default: ./diem.toml if it exists, else a simulated market.",
-        rich_help_panel=CONTENT,
     ),
 ]
 """For the file that :func:`config_file` finds."""
+SystemOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        is_eager=True,
+        callback=lambda context, value: read_defaults(context, config_file(value)) or value,
+        help="Data sources and options. Default: ./diem.toml if it exists, else a simulated market.",
+    ),
+]
+"""The same, with a table ``[system]`` that has defaults of the command's options."""
 
 
 def clients_of(

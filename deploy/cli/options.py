@@ -101,6 +101,8 @@ class UnusableFile(ConfigurationError):
 
 KAFKA_PANEL: Final = "Kafka"
 _PREFIX: Final = "kafka_"
+ADDRESS: Final = "kafka_bootstrap_servers"
+"""The one option of Kafka that help shows: the others are variables and, of ``diem up``, keys of ``[system]``, too."""
 _FIELDS: Final = tuple(name for name in KafkaSettings.model_fields if name.startswith(_PREFIX))
 
 
@@ -200,8 +202,8 @@ def _parameter(name: str) -> inspect.Parameter:
     info = typer.Option(
         option_name(name),
         envvar=variable(KafkaSettings, name),
+        hidden=name != ADDRESS,
         help=" ".join(filter(None, (field.description, *notes))),
-        rich_help_panel=KAFKA_PANEL,
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, info])
 

@@ -13,12 +13,8 @@ import typer
 from deploy import topology as plan
 from deploy.admin.listener import DEFAULT_PORT, OperatorPage
 from deploy.cli.mode_options import (
-    ADDRESSES,
-    CONTENT,
-    SIZE,
     AnonymousOption,
     ClientsPerAddressOption,
-    ConfigOption,
     DrainSecondsOption,
     FrontProxyOption,
     HotOption,
@@ -27,6 +23,7 @@ from deploy.cli.mode_options import (
     PortOption,
     ProxyOption,
     SettingsOption,
+    SystemOption,
     TlsKeyOption,
     clients_of,
     clones_option,
@@ -37,7 +34,6 @@ from deploy.cli.mode_options import (
     traffic_option,
 )
 from deploy.cli.options import (
-    KAFKA_PANEL,
     StateDirOption,
     hot_endpoints,
     kafka_settings,
@@ -70,7 +66,7 @@ def register(cli: typer.Typer) -> None:
 def up(
     *,
     mode: Annotated[
-        plan.Mode, typer.Option(help="What runs between the Data Service and the browsers.", rich_help_panel=SIZE)
+        plan.Mode, typer.Option(help="What runs between the Data Service and the browsers.")
     ] = plan.Mode.SINGLE,
     servers: Annotated[int | None, servers_option("1 in single and all-to-all, else 2")] = None,
     max_servers: Annotated[int | None, max_servers_option("8, or the initial number if that is higher")] = None,
@@ -78,51 +74,49 @@ def up(
     proxy: ProxyOption = None,
     hot: HotOption = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
-    config: ConfigOption = None,
+    config: SystemOption = None,
     pages: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             help="Directory of your own pages, served as they are on disk, at the same address as the SDK.",
-            rich_help_panel=CONTENT,
         ),
     ] = None,
     port: PortOption = None,
     websocket_port: Annotated[
         int | None,
         typer.Option(
+            hidden=True,
             min=1,
             max=65535,
             help="Port of the first WebSocket server, proxy or composite.",
-            rich_help_panel=ADDRESSES,
         ),
     ] = None,
     admin_port: Annotated[
         int | None,
         typer.Option(
+            hidden=True,
             min=0,
             max=65535,
             help="Port of the operator page, which is for this machine only; 0: no such page. Default: 8090.",
-            rich_help_panel=ADDRESSES,
         ),
     ] = None,
     free_ports: Annotated[
-        bool, typer.Option(help="Use any free ports instead of the documented ones.", rich_help_panel=ADDRESSES)
+        bool, typer.Option(hidden=True, help="Use any free ports instead of the documented ones.")
     ] = False,
     listen: Annotated[
         str | None,
         typer.Option(
             metavar="ADDRESS[:PORT]",
             help="Address for clients; 0.0.0.0 accepts them from other machines. Default: 127.0.0.1.",
-            rich_help_panel=ADDRESSES,
         ),
     ] = None,
     tls_certificate: Annotated[
         Path | None,
         typer.Option(
+            hidden=True,
             metavar="FILE",
             help="Certificate chain (PEM) for clients; read again on SIGHUP.",
-            rich_help_panel=ADDRESSES,
         ),
     ] = None,
     tls_key: TlsKeyOption = None,
@@ -131,20 +125,28 @@ def up(
     anonymous: AnonymousOption = None,
     clients_per_address: ClientsPerAddressOption = None,
     traffic: Annotated[plan.Traffic | None, traffic_option("files")] = None,
-    brokers: Annotated[
-        int | None, typer.Option(min=1, help="Local brokers, 1 or 3. Default: 1.", rich_help_panel=KAFKA_PANEL)
-    ] = None,
+    brokers: Annotated[int | None, typer.Option(hidden=True, min=1, help="Local brokers, 1 or 3. Default: 1.")] = None,
     kafka: Mapping[str, object],
     settings: SettingsOption = None,
     log_level: LogLevelOption = "info",
     drain_seconds: DrainSecondsOption = 3.0,
     time_factor: Annotated[
         float,
-        typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor for all time-outs, for slow machines."),
+        typer.Option(
+            hidden=True,
+            envvar="DIEM_TIME_FACTOR",
+            min=0.1,
+            max=100,
+            help="Factor for all time-outs, for slow machines.",
+        ),
     ] = 1.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings.")] = False,
 ) -> int:
-    """Start every process of a mode and keep them running; Ctrl-C stops them."""
+    """Start every process of a mode and keep them running; Ctrl-C stops them.
+
+    There are more options, for keys of the table [system] in diem.toml and, in the same way, for the command line:
+    `diem config system` has all of them.
+    """
     if not mode.uses_kafka:
         _refuse_kafka(mode, brokers, kafka)
     file = config_file(config)

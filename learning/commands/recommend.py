@@ -34,31 +34,21 @@ def register(cli: typer.Typer) -> None:
 
 def recommend_command(
     *,
-    clients: Annotated[
-        float | None, typer.Option(min=1, max=MAX_VALUE, help="Connected clients.", rich_help_panel=_LOAD_PANEL)
-    ] = None,
-    endpoints: Annotated[
-        float | None, typer.Option(min=1, max=MAX_VALUE, help="Number of endpoints.", rich_help_panel=_LOAD_PANEL)
-    ] = None,
+    clients: Annotated[float | None, typer.Option(min=1, max=MAX_VALUE, help="Connected clients.")] = None,
+    endpoints: Annotated[float | None, typer.Option(min=1, max=MAX_VALUE, help="Number of endpoints.")] = None,
     updates: Annotated[
         float | None,
-        typer.Option(
-            min=1e-3, max=MAX_VALUE, help="Updates a second, of all endpoints together.", rich_help_panel=_LOAD_PANEL
-        ),
+        typer.Option(min=1e-3, max=MAX_VALUE, help="Updates a second, of all endpoints together."),
     ] = None,
     subscriptions: Annotated[
         float | None,
-        typer.Option(min=0.01, max=1e5, help="Subscriptions of each client. Default: 10.", rich_help_panel=_LOAD_PANEL),
+        typer.Option(min=0.01, max=1e5, help="Subscriptions of each client. Default: 10."),
     ] = None,
     batch: Annotated[
         float | None,
-        typer.Option(
-            min=1, max=1e5, help="Updates that are written together. Default: 10.", rich_help_panel=_LOAD_PANEL
-        ),
+        typer.Option(min=1, max=1e5, help="Updates that are written together. Default: 10."),
     ] = None,
-    data: Annotated[
-        Data | None, typer.Option(help="How clients get data. Default: inline.", rich_help_panel=_LOAD_PANEL)
-    ] = None,
+    data: Annotated[Data | None, typer.Option(help="How clients get data. Default: inline.")] = None,
     data_bytes: Annotated[
         float | None,
         typer.Option(
@@ -66,40 +56,31 @@ def recommend_command(
             min=0,
             max=1e7,
             help="Size of an update's data, in bytes. Default: 3500.",
-            rich_help_panel=_LOAD_PANEL,
         ),
     ] = None,
     traffic: Annotated[
         Path | None,
-        typer.Option(
-            help="Use recorded traffic or statistics instead of the running system.", rich_help_panel=_LOAD_PANEL
-        ),
+        typer.Option(help="Use recorded traffic or statistics instead of the running system."),
     ] = None,
     cores_per_host: Annotated[
         int | None,
-        typer.Option(
-            min=1, max=1024, help="Cores of each host. Default: those of this machine.", rich_help_panel=_NEEDS_PANEL
-        ),
+        typer.Option(min=1, max=1024, help="Cores of each host. Default: those of this machine."),
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(help="Memory of each host, such as 16G. Default: unlimited.", rich_help_panel=_NEEDS_PANEL),
+        typer.Option(help="Memory of each host, such as 16G. Default: unlimited."),
     ] = None,
     survive: Annotated[
         int,
-        typer.Option(
-            min=0, max=8, help="Processes serving clients that may fail at the same time.", rich_help_panel=_NEEDS_PANEL
-        ),
+        typer.Option(min=0, max=8, help="Processes serving clients that may fail at the same time."),
     ] = 0,
     growth: Annotated[
         str,
-        typer.Option(help="Factor by which clients, endpoints and updates will grow.", rich_help_panel=_NEEDS_PANEL),
+        typer.Option(help="Factor by which clients, endpoints and updates will grow."),
     ] = "1x",
     p99: Annotated[
         str | None,
-        typer.Option(
-            help="Longest delay of an update, such as 200ms. Default: unlimited.", rich_help_panel=_NEEDS_PANEL
-        ),
+        typer.Option(help="Longest delay of an update, such as 200ms. Default: unlimited."),
     ] = None,
     utilisation: Annotated[
         float,
@@ -107,7 +88,6 @@ def recommend_command(
             min=0.05,
             max=1,
             help="Share of its cores that a process may use, from 0 to 1.",
-            rich_help_panel=_NEEDS_PANEL,
         ),
     ] = UTILISATION,
     one_address: Annotated[
@@ -115,7 +95,6 @@ def recommend_command(
         typer.Option(
             "--one-address",
             help="Clients must connect to one address, which excludes z-client.",
-            rich_help_panel=_NEEDS_PANEL,
         ),
     ] = False,
     costs: Annotated[

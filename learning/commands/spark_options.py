@@ -61,39 +61,34 @@ _OPTIONS: Final[dict[str, Any]] = {
         typer.Option(
             help="Where Spark runs: spark://HOST:PORT, yarn, k8s://URL or local[N]. Default: as configured for "
             "spark-submit, else this machine.",
-            rich_help_panel=PANEL,
         ),
     ],
     "conf": Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Any setting of Spark. Repeatable.", rich_help_panel=PANEL),
+        typer.Option(metavar="NAME=VALUE", help="Any setting of Spark. Repeatable."),
     ],
     "memory": Annotated[
         str | None,
         typer.Option(
             help="Heap of each JVM, such as 512m or 4g. Default: chosen from this machine's cores and memory.",
             callback=_checked_memory,
-            rich_help_panel=PANEL,
         ),
     ],
     "cores": Annotated[
         int | None,
-        typer.Option(min=1, help="Concurrent tasks. Default: one for each core, at most 8.", rich_help_panel=PANEL),
+        typer.Option(min=1, help="Concurrent tasks. Default: one for each core, at most 8."),
     ],
     "shared_disk": Annotated[
         bool,
         typer.Option(
             "--shared-disk",
             help="All workers see the warehouse at the same path; this is checked.",
-            rich_help_panel=PANEL,
         ),
     ],
-    "ui": Annotated[
-        bool, typer.Option("--spark-ui", help="Serve Spark's web UI while it runs.", rich_help_panel=PANEL)
-    ],
+    "ui": Annotated[bool, typer.Option("--spark-ui", help="Serve Spark's web UI while it runs.")],
     "event_log": Annotated[
         str | None,
-        typer.Option(help="Where to write the log for Spark's history server: a folder or URI.", rich_help_panel=PANEL),
+        typer.Option(help="Where to write the log for Spark's history server: a folder or URI."),
     ],
 }
 

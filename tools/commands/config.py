@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from types import ModuleType
+from typing import Annotated, Any, Final
 
 import typer
 
 from deploy import topology as plan
+from deploy.cli import up
 from deploy.cli.mode_options import (
-    ADDRESSES,
     AnonymousOption,
     ClientsPerAddressOption,
     DrainSecondsOption,
@@ -28,7 +29,8 @@ from deploy.cli.mode_options import (
     servers_option,
     traffic_option,
 )
-from deploy.cli.options import KAFKA_PANEL, hot_endpoints, kafka_settings, with_kafka_options
+from deploy.cli.options import hot_endpoints, kafka_settings, with_kafka_options
+from deploy.cli.system_table import TABLE, read_defaults, reference_lines
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
 from deploy.topology.ports import start_at_default
 from diem.process.settings import PROCESSES, ProcessSettings, Setting, reference, settings_of
@@ -39,8 +41,6 @@ from tools.hosts.output import write_system
 from tools.hosts.readme import NAME as README
 from tools.hosts.verification import verify
 
-_HOSTS: Final = "Hosts"
-_DATA: Final = "Data"
 _SAFE_PATH: Final = re.compile(r"/[A-Za-z0-9._/+@-]*")
 POSTGRESQL: Final = "postgresql://"
 DRAIN_S: Final = 10.0
@@ -54,7 +54,10 @@ def register(cli: typer.Typer) -> None:
 def config(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[PROCESS | MODE]", help="Settings of one process, default: all; or what a mode sets."),
+        typer.Argument(
+            metavar="[PROCESS | MODE | system]",
+            help="Settings of one process, default: all; what a mode sets; or the keys of [system] in diem.toml.",
+        ),
     ] = None,
     *,
     hosts: Annotated[
@@ -62,31 +65,20 @@ def config(
         typer.Option(
             metavar="NAME=ADDRESS,... | FILE",
             help="Hosts, the first one for everything but servers; or a TOML file, with the roles of each.",
-            rich_help_panel=_HOSTS,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Directory for the files of all hosts, with keys.", rich_help_panel=_HOSTS),
+        typer.Option(metavar="DIR", help="Directory for the files of all hosts, with keys."),
     ] = None,
     standby: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="Host with a Data Service that takes over the store.", rich_help_panel=_HOSTS
-        ),
+        typer.Option(metavar="NAME", help="Host with a Data Service that takes over the store."),
     ] = None,
-    program: Annotated[
-        Path, typer.Option(metavar="FILE", help="DIEM on the hosts.", rich_help_panel=_HOSTS)
-    ] = USUAL.program,
-    state_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="Keys and state on the hosts.", rich_help_panel=_HOSTS)
-    ] = USUAL.state_dir,
-    config_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="Configuration on the hosts.", rich_help_panel=_HOSTS)
-    ] = USUAL.config_dir,
-    user: Annotated[
-        str, typer.Option(metavar="NAME", help="User of the processes.", rich_help_panel=_HOSTS)
-    ] = USUAL.user,
+    program: Annotated[Path, typer.Option(metavar="FILE", help="DIEM on the hosts.")] = USUAL.program,
+    state_dir: Annotated[Path, typer.Option(metavar="DIR", help="Keys and state on the hosts.")] = USUAL.state_dir,
+    config_dir: Annotated[Path, typer.Option(metavar="DIR", help="Configuration on the hosts.")] = USUAL.config_dir,
+    user: Annotated[str, typer.Option(metavar="NAME", help="User of the processes.")] = USUAL.user,
     servers: Annotated[int | None, servers_option("one for each host that has servers, in a composite 2")] = None,
     max_servers: Annotated[int | None, max_servers_option("the initial number")] = None,
     clones: Annotated[int | None, clones_option("one for each host that has servers")] = None,
@@ -97,8 +89,9 @@ def config(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Data sources, copied to the Data Service. Default: a simulated market.",
-            rich_help_panel=_DATA,
+            is_eager=True,
+            callback=lambda context, value: read_defaults(context, value) or value,
+            help="Data sources, copied to the Data Service, and options. Default: a simulated market.",
         ),
     ] = None,
     database_url: Annotated[
@@ -107,19 +100,18 @@ def config(
             envvar=["DIEM_DATA_DATABASE_URL", "DIEM_DATABASE_URL"],
             metavar="URL",
             help="Store: postgresql://user:password@host:port/database, which a stand-by needs. Default: SQLite.",
-            rich_help_panel=_DATA,
         ),
     ] = None,
     port: PortOption = None,
     listen: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address for clients on each host.", rich_help_panel=ADDRESSES)
+        str, typer.Option(metavar="ADDRESS", help="Address for clients on each host.")
     ] = "0.0.0.0",  # with TLS, or behind a front proxy
     tls_certificate: Annotated[
         Path | None,
         typer.Option(
+            hidden=True,
             metavar="FILE",
             help="Certificate chain (PEM) on the hosts that clients connect to; if it is here, its names are read.",
-            rich_help_panel=ADDRESSES,
         ),
     ] = None,
     tls_key: TlsKeyOption = None,
@@ -130,7 +122,7 @@ def config(
     traffic: Annotated[plan.Traffic | None, traffic_option("off")] = None,
     kafka_brokers: Annotated[
         str | None,
-        typer.Option("--kafka", metavar="HOST:PORT,...", help="As --bootstrap-servers.", rich_help_panel=KAFKA_PANEL),
+        typer.Option("--kafka", metavar="HOST:PORT,...", help="As --bootstrap-servers."),
     ] = None,
     kafka: Mapping[str, object],
     settings: SettingsOption = None,
@@ -146,7 +138,8 @@ def config(
         if out is not None:
             raise typer.BadParameter("--out goes with --hosts")
         modes = [mode for mode in plan.Mode if mode == name]
-        for line in mode_lines(modes[0]) if modes else config_lines([name] if name else PROCESSES):
+        lines = mode_lines(modes[0]) if modes else config_lines([name] if name else PROCESSES)
+        for line in reference_lines(*_command(up)) if name == TABLE else lines:
             typer.echo(line)
         return 0
     if name not in set(plan.Mode):
@@ -188,6 +181,14 @@ def config(
     )
     system = assign(options, machines, where, port)
     return _write(system, out, database_url, read_config(sources) if sources is not None else None)
+
+
+def _command(module: ModuleType) -> tuple[Any, typer.Context]:
+    """Return the only command of a module, with a context in which its help can be written."""
+    cli = typer.Typer(rich_markup_mode=None)
+    module.register(cli)
+    command: Any = typer.main.get_command(cli)
+    return command, typer.Context(command)
 
 
 def _write(system: HostedSystem, out: Path, database_url: str | None, sources: str | None) -> int:

@@ -45,48 +45,36 @@ def size(
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     updates: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="Updates a second. If given, the running system is not measured.", rich_help_panel=_PANEL
-        ),
+        typer.Option(min=0, help="Updates a second. If given, the running system is not measured."),
     ] = None,
-    record_bytes: Annotated[
-        float | None, typer.Option(min=1, help="Size of a record in Kafka, in bytes.", rich_help_panel=_PANEL)
-    ] = None,
+    record_bytes: Annotated[float | None, typer.Option(min=1, help="Size of a record in Kafka, in bytes.")] = None,
     subscribers: Annotated[
-        float | None, typer.Option(min=0, help="Clients that receive an update, on average.", rich_help_panel=_PANEL)
+        float | None, typer.Option(min=0, help="Clients that receive an update, on average.")
     ] = None,
-    endpoints: Annotated[int | None, typer.Option(min=0, help="Number of endpoints.", rich_help_panel=_PANEL)] = None,
-    groups: Annotated[
-        int | None, typer.Option(min=1, help="Consumer groups that read every update.", rich_help_panel=_PANEL)
-    ] = None,
+    endpoints: Annotated[int | None, typer.Option(min=0, help="Number of endpoints.")] = None,
+    groups: Annotated[int | None, typer.Option(min=1, help="Consumer groups that read every update.")] = None,
     brokers: Annotated[
         int | None,
-        typer.Option(min=1, max=1000, help="Number of brokers. Default: as many as needed.", rich_help_panel=_PANEL),
+        typer.Option(min=1, max=1000, help="Number of brokers. Default: as many as needed."),
     ] = None,
     other_partitions: Annotated[
-        int | None, typer.Option(min=0, help="Partitions of other topics in the cluster.", rich_help_panel=_PANEL)
+        int | None, typer.Option(min=0, help="Partitions of other topics in the cluster.")
     ] = None,
     session_timeout: Annotated[
         float | None,
         typer.Option(
             min=0.001,
             help="The controllers' broker.session.timeout.ms, in seconds. Default: what Kafka shows, else 9.",
-            rich_help_panel=_PANEL,
         ),
     ] = None,
-    growth: Annotated[
-        float, typer.Option(min=0.01, help="Factor by which updates will grow.", rich_help_panel=_PANEL)
-    ] = 1.0,
-    tolerate: Annotated[
-        int, typer.Option(min=0, max=7, help="Brokers that may fail at the same time.", rich_help_panel=_LIMITS)
-    ] = 1,
+    growth: Annotated[float, typer.Option(min=0.01, help="Factor by which updates will grow.")] = 1.0,
+    tolerate: Annotated[int, typer.Option(min=0, max=7, help="Brokers that may fail at the same time.")] = 1,
     planned: PlannedOption = None,
     latency: Annotated[
         float,
         typer.Option(
             min=0.001,
             help="Longest replication, in milliseconds, when every partition has a record at once.",
-            rich_help_panel=_LIMITS,
         ),
     ] = 100,
     unavailability: Annotated[
@@ -95,18 +83,11 @@ def size(
             min=0.001,
             help="Longest unavailability after the loss of a broker, in seconds. To detect the loss takes 1.07 "
             "session timeouts of it.",
-            rich_help_panel=_LIMITS,
         ),
     ] = 20,
-    storage: Annotated[
-        float | None, typer.Option(min=0.001, help="Write rate of a broker's disk, in MB/s.", rich_help_panel=_LIMITS)
-    ] = None,
-    network: Annotated[
-        float | None, typer.Option(min=0.001, help="Network rate of a broker, in MB/s.", rich_help_panel=_LIMITS)
-    ] = None,
-    open_files: Annotated[
-        int, typer.Option(min=1, help="Files that a broker may have open.", rich_help_panel=_LIMITS)
-    ] = 100_000,
+    storage: Annotated[float | None, typer.Option(min=0.001, help="Write rate of a broker's disk, in MB/s.")] = None,
+    network: Annotated[float | None, typer.Option(min=0.001, help="Network rate of a broker, in MB/s.")] = None,
+    open_files: Annotated[int, typer.Option(min=1, help="Files that a broker may have open.")] = 100_000,
     costs: Annotated[
         Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
     ] = None,

@@ -90,6 +90,8 @@ class Config(Table):
     source: list[SourceConfig] = Field(default=[], max_length=1000)
     plan: list[PlanConfig] = Field(default=[], max_length=100)
     inline: list[InlineConfig] = Field(default=[], max_length=1000)
+    system: dict[str, Any] = Field(default={})
+    """Options of the commands that start a system, which check them (``deploy.cli.system_table``)."""
 
 
 def load(path: Path) -> Config:

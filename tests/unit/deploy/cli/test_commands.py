@@ -7,7 +7,8 @@ import pytest
 import typer.core
 import typer.main
 
-from deploy.cli.commands import ENTRY_POINTS, GROUPS, command_line
+from deploy.cli.commands import ENTRY_POINTS, command_line
+from deploy.cli.help import GROUPS
 from deploy.system.state_dir import StateDir
 from diem.process import program
 from diem.process.settings import PROCESSES, UnknownProcess, settings_of

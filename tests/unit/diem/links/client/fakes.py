@@ -245,4 +245,7 @@ async def deployed() -> AsyncIterator[Deployment]:
         yield Deployment(servers, owners)
     finally:
         for server in servers:
+            for connection in server.connections:
+                # One that hangs would be waited for.
+                connection.transport.abort()
             await server.stop()

@@ -19,7 +19,7 @@ from deploy.cli.data import (
     watch,
 )
 from deploy.cli.options import UnusableFile
-from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, RequestRefused, ServiceRefused
+from deploy.clients.data_service import DataService, DataServiceUnavailable, RequestRefused, ServiceRefused
 from deploy.clients.updates import ANONYMOUS, Credentials, credentials_of
 from diem.errors import DiemError
 from diem.links.client import Event, TokenFunction
@@ -138,12 +138,11 @@ class FakeService(DataService):
 
     __slots__ = ()
     servers: Sequence[Mapping[str, Any]] = ({"port": 1, "path": "/ws"},)
-    more: Mapping[str, Any] = {}
     stored: ClassVar[Mapping[str, Any] | None] = None
 
     async def json(self, path: str, key: SharedKey | None = None) -> dict[str, Any]:
         if path == "/config.json":
-            return {"servers": self.servers, **self.more}
+            return {"servers": self.servers}
         return {"endpoints": [{"endpoint": "/known"}]}
 
     async def get(self, _key: SharedKey | None, endpoint: str, form: str, version: int | None) -> bytes:
@@ -301,16 +300,6 @@ async def test_status_is_printed_again_after_a_reconnect(monkeypatch: pytest.Mon
     live, opened = Event("status", live=True), Event("open", message="ws://h:1/ws")
     _, noted = await watched(monkeypatch, [opened, live, Event("closed", code=1006), opened, live, live, CLOSED])
     assert [line.partition("  ")[2] for line in noted if line.endswith("  live")] == ["live", "live"]
-
-
-@pytest.mark.parametrize(("mode", "metadata"), [("z-client", ["http://h:8400/v1", "https://m/v1"]), ("z-proxy", [])])
-async def test_metadata_services_are_used_in_z_client_only(
-    monkeypatch: pytest.MonkeyPatch, mode: str, metadata: Sequence[str]
-) -> None:
-    entries = [{"port": 8400, "path": "/v1"}, {"url": "https://m/v1"}]
-    monkeypatch.setattr(FakeService, "more", {"mode": mode, "metadata": entries})
-    edges = await SERVICE.edges()
-    assert edges == Edges(["ws://h:1/ws"], list(metadata))
 
 
 async def test_watch_gets_tokens_for_its_api_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -98,10 +98,15 @@ async def test_data_service_that_does_not_answer_is_named(monkeypatch: pytest.Mo
         await DataService("http://h:1").put(KEY, "/a", CSV)
 
 
-async def test_websocket_servers_are_those_of_the_page_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["z-client", "z-proxy"])
+async def test_edges_are_those_of_the_page_configuration_and_metadata_services_in_z_client_alone(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
     servers = [{"port": 8101, "path": "/ws"}, {"url": "wss://edge.example/ws"}]
-    Server(monkeypatch, httpx.Response(200, json={"servers": servers}))
-    assert (await DataService("http://h:1").edges()).servers == ["ws://h:8101/ws", "wss://edge.example/ws"]
+    metadata = [{"port": 8400, "path": "/v1"}, {"url": "https://m/v1"}]
+    Server(monkeypatch, httpx.Response(200, json={"servers": servers, "mode": mode, "metadata": metadata}))
+    located = ["http://h:8400/v1", "https://m/v1"] if mode == "z-client" else []
+    assert await DataService("http://h:1").edges() == (["ws://h:8101/ws", "wss://edge.example/ws"], located)
     assert (await DataService("https://[::1]:1").edges()).servers[0] == "wss://[::1]:8101/ws"
 
 
@@ -169,13 +174,9 @@ async def test_invalid_key_id_is_rejected_without_a_request(monkeypatch: pytest.
     assert requests == []
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:9080", "ftp://a", "http://", "http://a/v1/keys"])
-def test_invalid_base_url_is_refused(tmp_path: Path, url: str) -> None:
+def test_key_service_that_is_neither_named_rightly_nor_running_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadUrl, match="--data is"):
-        key_service(StateDir(tmp_path), url, SHARED)
-
-
-def test_nothing_running_is_an_error(tmp_path: Path) -> None:
+        key_service(StateDir(tmp_path), "http://a/v1/keys", SHARED)
     with pytest.raises(NotUp):
         key_service(StateDir(tmp_path), None, SHARED)
 

@@ -10,7 +10,6 @@ import pytest
 
 from deploy.clients.data_service import DataService, Edges
 from deploy.clients.updates import client_of, credentials_of
-from diem.errors import ConfigurationError
 from diem.links.client import PartitionedClient, UpdatesClient
 from diem.process.auth import SharedKey
 from tests.unit.deploy.clients.test_data_service import Server
@@ -34,11 +33,6 @@ async def test_a_token_can_name_a_user(monkeypatch: pytest.MonkeyPatch, tmp_path
     named, own = server.requests
     assert json.loads(named.content) == {"subject": "load-1"}
     assert own.content == b""
-
-
-def test_a_key_and_a_token_are_one_too_many() -> None:
-    with pytest.raises(ConfigurationError, match="choose one of them"):
-        credentials_of(Path("key"), Path("token"))
 
 
 async def test_the_catalogue_has_versions(monkeypatch: pytest.MonkeyPatch) -> None:

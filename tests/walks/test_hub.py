@@ -284,9 +284,11 @@ class Client:
 
     def subscribe(self, endpoint: bytes) -> None:
         if not self.session.blocked:
-            self.resynced.pop(endpoint, None)
             known = endpoint in self.session.endpoints
             answer = self._hub.subscribe(self.session, {endpoint.decode(): self.held.get(endpoint, 0)})
+            if endpoint.decode() in answer.endpoints:
+                # Refused by a server that is leaving, it keeps what it was told.
+                self.resynced.pop(endpoint, None)
             if not known:
                 self.moved.discard(endpoint)
             self._take_many(answer.replay)

@@ -115,4 +115,5 @@ class FeedHub:
         """
         changes = self.state.finish_catch_up(name)
         self.fanout.publish(changes.updated)
-        self.fanout.resync(changes.dropped)
+        # A proxy takes an update after a resync for a newer one: here it precedes what could not be read.
+        self.fanout.resync([*changes.dropped, *(self.state.suspect & changes.updated.keys())])

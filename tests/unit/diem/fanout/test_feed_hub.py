@@ -324,6 +324,21 @@ def test_new_subscribers_of_a_suspect_endpoint_are_sent_resync_until_its_next_up
     assert hub.fanout.stats.offered == sum(client.frames for client in clients)
 
 
+def test_an_update_of_a_catch_up_is_followed_by_the_resync_of_a_later_record() -> None:
+    hub = FeedHub()
+    hub.hello("s", ["p0"])
+    client = Client(hub)
+    client.subscribe("/a")
+    hub.batch(Batch("p0", 2, iter([change(START + 1), change(START + 1, "/b")])))
+    hub.resync([b"/a"])
+    client.resynced.clear()
+    before = client.frames
+    hub.caught_up("p0")
+    assert (client.announced["/a"], client.resynced, client.frames - before) == (START + 1, {"/a"}, 2)
+    hub.batch(Batch("p0", 3, iter([change(START + 2)])))
+    assert not hub.state.suspect
+
+
 def change(version: int, name: str = "/a") -> Change:
     return Change(version - START, name.encode(), version, 0, encode(name, version, version))
 

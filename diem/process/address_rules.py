@@ -1,4 +1,4 @@
-"""Rules that say which addresses and ports a process may dial; pure. ``allow_list`` applies them to names as well."""
+"""Rules for the addresses and ports that a process may dial; pure. ``allow_list`` applies them to names as well."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_network
@@ -12,23 +12,23 @@ _NAME: Final = re.compile(rf"(?:{_LABEL}\.)*(?=[0-9-]*[A-Za-z_]){_LABEL}\.?")
 
 
 class AddressRule(NamedTuple):
-    """A network, or a host by its name, and a range of ports, both ends included."""
+    """A network or host name, and an inclusive range of ports."""
 
     host: Network | str
     low: int
     high: int
 
     def admits(self, address: IPv4Address | IPv6Address, port: int) -> bool:
-        """Return whether an address and port are within the rule; never, if its host is a name."""
+        """Return whether an address and port match the rule; False if its host is a name."""
         return self.admits_port(port) and not isinstance(self.host, str) and address in self.host
 
     def admits_port(self, port: int) -> bool:
-        """Return whether a port is within the rule."""
+        """Return whether a port matches the rule."""
         return self.low <= port <= self.high
 
 
 def is_host_name(text: str) -> bool:
-    """Return whether a text is the name of a host, and neither an address nor a number that resolvers take for one."""
+    """Return whether a text is a host name, and neither an address nor a number that resolvers read as one."""
     return len(text) <= 253 and _NAME.fullmatch(text) is not None
 
 
@@ -48,7 +48,7 @@ def parse_rule(text: str) -> AddressRule:
 
 
 def check_rules(rules: list[str]) -> list[str]:
-    """Return rules of a setting, all of which are valid. Raises ``ValueError``."""
+    """Validate the rules of a setting. Raises ``ValueError``."""
     for rule in rules:
         parse_rule(rule)
     return rules

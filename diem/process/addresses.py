@@ -1,4 +1,4 @@
-"""Where the listeners of processes are: their ports and addresses; pure."""
+"""Ports and addresses of processes' listeners; pure."""
 
 from typing import Final, NamedTuple
 
@@ -6,14 +6,14 @@ HOST: Final = "127.0.0.1"
 
 
 class Ports(NamedTuple):
-    """The ports of one process, and where they are. A broker's internal one is its controller's."""
+    """Ports and addresses of one process. A broker's internal port is its controller's."""
 
     public: int | None
     internal: int | None
     host: str = HOST
-    """Address at which other processes reach it: of this machine, or of the one that it is planned for."""
+    """Address for other processes: of this machine, or of the one planned for it."""
     name: str | None = None
-    """Name by which clients reach it; None: that of the page."""
+    """Host name for clients; None: the page's."""
 
     @property
     def url_host(self) -> str:

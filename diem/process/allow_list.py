@@ -1,6 +1,6 @@
-"""The servers that a process may dial, by address: names in URLs and in rules are resolved, and the result is checked.
+"""The servers that a process may dial, by address: names in URLs and rules are resolved, and the results checked.
 
-Whoever dials must connect to the address that was checked, because the next answer to the same name may be another one.
+Callers must connect to the checked address, because the name may resolve differently next time.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from diem.process.address_rules import is_host_name, parse_rule
 
 KNOWN_FOR_S: Final = 2.0
-"""Seconds for which addresses of a name are not looked up again: many links to one server are dialled at once."""
+"""Seconds to cache the addresses of a name: many links to one server are dialled at once."""
 MAX_NAMES: Final = 1024
-"""Names with known addresses; beyond, all are forgotten."""
+"""Maximum number of cached names; beyond it, the cache is cleared."""
 
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str], Awaitable[list[Address]]]
@@ -25,7 +25,7 @@ Resolve = Callable[[str], Awaitable[list[Address]]]
 
 
 async def resolve(name: str) -> list[Address]:
-    """Return the addresses of a name, as the system knows them. Raises ``OSError``."""
+    """Return the addresses of a name by the system's resolver. Raises ``OSError``."""
     found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return [ip_address(str(each[4][0]).partition("%")[0]) for each in found]
 
@@ -55,7 +55,7 @@ class AllowList:
         self._lookups: dict[str, _Lookup] = {}
 
     def may_admit(self, url: str) -> bool:
-        """Return whether ``url`` may be dialled, as far as that is known without a look-up of names.
+        """Return whether ``url`` may be dialled, as far as known without resolving names.
 
         It must have the form ``ws(s)://host:port/path``.
         """
@@ -77,7 +77,7 @@ class AllowList:
         """Return the address at which to dial ``host``; None if no rule admits any of its addresses.
 
         Raises:
-            OSError: the name has no address, or nobody can say.
+            OSError: the name has no address, or cannot be resolved now.
         """
         literal = _literal(host)
         for address in [literal] if literal is not None else await self._addresses(host):
@@ -101,7 +101,7 @@ class AllowList:
             if len(self._lookups) >= MAX_NAMES:
                 self._lookups.clear()
             known = _Lookup(asyncio.ensure_future(self._resolve(name)), self._clock() + KNOWN_FOR_S)
-            # Retrieved: all who wait may have given up.
+            # Retrieved, as all waiters may have given up.
             known.addresses.add_done_callback(_failed)
             self._lookups[name] = known
         return await asyncio.shield(known.addresses)

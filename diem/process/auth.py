@@ -34,7 +34,7 @@ def bearer_credential(header: str | None) -> str | None:
 
 
 def foreign_owner(status: os.stat_result) -> str | None:
-    """Return the name of the user who owns a file; None if it is this user or root, who may read everything anyway."""
+    """Return the name of a file's owner; None if it is this user or root, who may read everything anyway."""
     if status.st_uid in {0, os.geteuid()}:
         return None
     try:
@@ -46,9 +46,9 @@ def foreign_owner(status: os.stat_result) -> str | None:
 def is_private(status: os.stat_result) -> bool:
     """Return whether a file is readable by this user, root and groups of this process only, and writable by no group.
 
-    This admits the secrets that service managers mount: those of Kubernetes belong to root and a group of the process
-    (``fsGroup``), those of systemd (``LoadCredential=``) to root and its group, with an access list for this user,
-    whose mask is what the mode shows for the group.
+    This admits secrets mounted by service managers: Kubernetes' belong to root and a group of the process
+    (``fsGroup``), systemd's (``LoadCredential=``) to root and its group, with an access list for this user, whose mask
+    shows as the group's mode.
     """
     if status.st_mode & 0o037:
         return False
@@ -59,7 +59,7 @@ def is_private(status: os.stat_result) -> bool:
 
 
 def shared_key_remedy(path: Path) -> str:
-    """Return where a missing file comes from that all machines of a system have in common."""
+    """Return the remedy for a missing file that all machines of a system share."""
     return (
         "copy it from the state directory of the machine with the Data Service; a new system gets its keys from "
         f"`diem up`, or from `diem keys internal {path.parent}`"
@@ -67,7 +67,7 @@ def shared_key_remedy(path: Path) -> str:
 
 
 def read_private(path: Path, max_bytes: int, *, missing: str = "") -> bytes:
-    """Return the first ``max_bytes`` of a file that holds a secret; ``missing`` says where to get it, if it is missing.
+    """Return the first ``max_bytes`` of a file with a secret; ``missing`` is the remedy if it does not exist.
 
     Raises:
         BadKeyFile: it is unreadable, another user's, readable by others (:func:`is_private`), or not a regular file.
@@ -94,7 +94,7 @@ def read_private(path: Path, max_bytes: int, *, missing: str = "") -> bytes:
 
 
 def read_secret(path: Path) -> str:
-    """Return the text in a file that holds a secret other than a key, such as a password; blanks around it are dropped.
+    """Return the text of a file with a secret other than a key, such as a password, without surrounding blanks.
 
     Raises:
         BadKeyFile: as :func:`read_private`, or it is empty, longer than a key may be, or not UTF-8 text.
@@ -111,9 +111,9 @@ def read_secret(path: Path) -> str:
 
 
 class SharedKey:
-    """A key known to both ends; it never appears in logs and error texts.
+    """A key known to both ends; it never appears in logs or error texts.
 
-    Both ends of internal links prove that they have it (``diem.links.mutual_auth``); the write key is sent as a bearer
+    Both ends of internal links prove possession of it (``diem.links.mutual_auth``); the write key is sent as a bearer
     token.
     """
 
@@ -127,7 +127,7 @@ class SharedKey:
 
     @classmethod
     def load(cls, path: Path, *, missing: str = "") -> Self:
-        """Read a key from its file; ``missing`` says where to get it, if it is missing.
+        """Read a key from its file; ``missing`` is the remedy if it does not exist.
 
         Raises:
             BadKeyFile: it is unreadable, another user's, readable by others, or not a key.
@@ -163,7 +163,7 @@ class SharedKey:
 
 
 def check_key(path: Path, content: bytes) -> str:
-    """Return the key that a file has as content.
+    """Return the key in a file's content.
 
     Raises:
         BadKeyFile: it is none.

@@ -1,4 +1,4 @@
-"""Delays between failed attempts, random under a growing bound (full jitter), and a wait that an event cuts short."""
+"""Delays between failed attempts, random under a growing bound (full jitter), and an interruptible wait."""
 
 import asyncio
 import math
@@ -23,9 +23,8 @@ def full_jitter(attempt: int, base_s: float, cap_s: float, rng: random.Random | 
 class Outage:
     """Duration of an outage, the bound of a reconnecting client's next delay.
 
-    A client is thus back within about twice the time that its server was away, however many outages came before. A
-    connection that lasted less than ``held_s`` is part of the outage: a client that is admitted and disconnected over
-    and over reconnects ever more slowly.
+    A client is thus back within about twice its server's downtime, regardless of earlier outages. A connection shorter
+    than ``held_s`` is part of the outage: a client repeatedly admitted and disconnected reconnects ever more slowly.
     """
 
     __slots__ = ("_held_s", "_since")
@@ -47,8 +46,8 @@ class Outage:
 class Backoff:
     """Delays between attempts at one thing: full jitter under a bound that doubles from ``base_s`` up to ``cap_s``.
 
-    Owns the count of consecutive failures: :meth:`reset` clears it, and so does a failure after ``stable_s`` of
-    running. With ``immediate``, the first delay is 0.
+    Owns the count of consecutive failures, cleared by :meth:`reset` and by a failure after ``stable_s`` of running.
+    With ``immediate``, the first delay is 0.
     """
 
     __slots__ = ("_attempts", "_base_s", "_cap_s", "_immediate", "_rng", "_stable_s")
@@ -97,7 +96,7 @@ async def wait(event: asyncio.Event, seconds: float) -> bool:
 def retry_after_s(header: str, now_s: float) -> float:
     """Return the seconds of a ``Retry-After`` header in either form (RFC 9110 section 10.2.3); ``now_s`` is Unix time.
 
-    0 if it has neither form. Unbounded: the caller has a bound of its own.
+    0 if it has neither form. Unbounded: bounding it is up to the caller.
     """
     text = header.strip()[:64]
     if text.isascii() and text.isdecimal():

@@ -5,10 +5,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Source of time, passed to everything that needs one, so that tests need no sleeps."""
+    """Source of time, injected everywhere, so that tests need no sleeps."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back; only differences are meaningful."""
+        """Return non-decreasing seconds; only differences are meaningful."""
         ...
 
     def wall_ms(self) -> int:

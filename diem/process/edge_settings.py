@@ -17,7 +17,7 @@ Anonymous = Literal["auto", "on", "off"]
 
 
 class PublicSettings(TlsSettings):
-    """Settings of both listeners of a process, of the clients that it admits, and of the connections of one address."""
+    """Settings of a process's two listeners, its admission of clients, and the connections of one address."""
 
     host: str = Field(default="127.0.0.1", description="Address of the public listener.")
     port: int = Field(default=8101, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
@@ -57,7 +57,7 @@ class PublicSettings(TlsSettings):
 
     @property
     def access_decided(self) -> bool:
-        """Whether clients of other machines need a token, or anonymous ones were allowed explicitly."""
+        """True if remote clients need a token, or anonymous ones were allowed explicitly."""
         return bool(self.token_keys) or self.anonymous == "on"
 
 

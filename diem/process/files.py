@@ -1,4 +1,4 @@
-"""Files for other processes and later runs, replaced as a whole; those for their owner alone: ``private_files``."""
+"""Files for other processes and later runs, replaced atomically; for owner-only files see ``private_files``."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ from pathlib import Path
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file, or create it; readers see the old content or the new one.
 
-    For one writer at a time: the new content is first ``.NAME.new`` beside the file, all that a killed writer leaves.
+    For one writer at a time: the new content is first written to ``.NAME.new`` beside the file, all that a killed
+    writer leaves behind.
 
     Raises:
         OSError: it cannot be written; the file is as it was.

@@ -1,4 +1,4 @@
-"""Addresses of clients behind proxies, from the header fields with which proxies forward requests."""
+"""Addresses of clients behind proxies, from the header fields of forwarded requests."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -8,7 +8,7 @@ import structlog
 from diem.process.listeners import Network, canonical_address, is_loopback, parse_address
 
 MAX_HOPS: Final = 32
-"""Entries of X-Forwarded-For that are read; no real chain of proxies is longer."""
+"""Maximum number of X-Forwarded-For entries read; no real chain of proxies is longer."""
 UNKNOWN: Final = "unknown"
 """Address of a client behind an untrusted proxy of this machine (the identifier of RFC 7239 section 6.2).
 
@@ -20,9 +20,9 @@ _logger = structlog.get_logger("process")
 def client_address(peer: str, x_forwarded_for: str | None, trusted: Sequence[Network], *, relayed: bool = False) -> str:
     """Return the address of the client behind trusted proxies.
 
-    This is the rightmost address of X-Forwarded-For that is not of a trusted proxy. The header counts only if the peer
-    is trusted, and only down to the first entry from the right that is not an address: the rest may be forged. A
-    loopback address with entries left, or with another trace of a proxy, is :data:`UNKNOWN`.
+    It is the rightmost address of X-Forwarded-For other than a trusted proxy's. The header counts only if the peer is
+    trusted, and only up to the first non-address from the right: the rest may be forged. A loopback address with
+    entries left, or with another trace of a proxy, is :data:`UNKNOWN`.
 
     Args:
         peer: address of the other end of the connection.
@@ -47,7 +47,7 @@ def client_address(peer: str, x_forwarded_for: str | None, trusted: Sequence[Net
 
 
 class ClientAddresses:
-    """Resolves the addresses of clients; logs a warning when a proxy that is not trusted forwards a request.
+    """Resolves the addresses of clients; logs a warning when an untrusted proxy forwards a request.
 
     The warning comes once for proxies of this machine and once for others, so that requests cannot fill the log.
     """

@@ -1,12 +1,12 @@
-"""The transport of HTTP clients, which raises nothing but the library's own errors."""
+"""Transport of HTTP clients that raises only the library's own errors."""
 
 import httpx
 
 
 class HttpTransport(httpx.AsyncHTTPTransport):
-    """Reports a connection that is lost in the moment in which it opens as ``httpx.ConnectError``.
+    """Reports a connection lost while opening as ``httpx.ConnectError``.
 
-    The library asks for the peer's address of a socket that uvloop has closed by then: AttributeError.
+    The library reads the peer address of a socket already closed by uvloop, an AttributeError.
     """
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

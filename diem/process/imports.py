@@ -1,4 +1,4 @@
-"""Make the imports of a process that starts cheaper: most of its start is spent in them (docs/performance.md)."""
+"""Speeds up the imports of a starting process, most of its start-up time (docs/performance.md)."""
 
 import gc
 import os
@@ -8,9 +8,9 @@ import sys
 def prepare_imports() -> None:
     """Pause the garbage collector, and prevent imports that a server does not need. Call it before any other import.
 
-    Whoever calls this enables the collector (``gc.enable()``) once everything is imported: until then, it would only
-    traverse modules, which stay. structlog and httpx import ``rich`` and ``pygments``, which they use on terminals, if
-    these are installed: 40 ms and 3 MB. pydantic reads the metadata of all installed packages in search of plugins.
+    The caller enables the collector (``gc.enable()``) once everything is imported: until then, it would only traverse
+    modules, which stay. structlog and httpx import ``rich`` and ``pygments``, if installed, for terminals: 40 ms and 3
+    MB. pydantic reads the metadata of all installed packages in search of plugins.
     """
     gc.disable()
     for name in ("rich", "pygments"):

@@ -1,4 +1,4 @@
-"""Keys of internal connections: one for everything, and keys of roles beside it; read again when their files change."""
+"""Keys of internal connections: one for everything, and keys of roles; reread when their files change."""
 
 import time
 from collections.abc import Callable
@@ -11,13 +11,13 @@ import structlog
 from diem.process.auth import MAX_CHARACTERS, BadKeyFile, SharedKey, check_key, read_private, shared_key_remedy
 
 MAX_KEYS: Final = 2
-"""Keys in one file: the one that this process proves, and the one before or after it."""
+"""Maximum number of keys in a file: the one this process proves, and its predecessor or successor."""
 CHECK_EVERY_S: Final = 1.0
 """Shortest time between two checks of the files."""
 
 
 class KeyRole(StrEnum):
-    """What the holders of a key may do. The key of a role is in the file ``<role>.key`` beside the internal key."""
+    """Rights of a key's holders. The key of a role is in the file ``<role>.key`` beside the internal key."""
 
     FEED = "feed"
     """Read feeds and subscribe at servers."""
@@ -35,11 +35,11 @@ _Stamp = tuple[int, int, int] | None
 
 
 class KeyRing:
-    """The keys in the internal key's file, which have every role, and those in files of roles beside it.
+    """The keys in the internal key's file, with every role, and those in role files beside it.
 
     A process proves the first key of the role's file, or of the internal key's if there is none. It accepts all keys of
     both. A key is replaced without a restart: add the new one as a second line everywhere, then make it the first line
-    everywhere, then remove the old one. A file that cannot be used after a change is reported, and its last keys stay.
+    everywhere, then remove the old one. A file unusable after a change is reported, and its last keys stay.
 
     Args:
         path: the internal key's file; None for keys that never change.
@@ -67,7 +67,7 @@ class KeyRing:
 
     @classmethod
     def of(cls, keys: "KeyRing | SharedKey") -> "KeyRing":
-        """Return a key ring as it is, and a single key as one that has every role."""
+        """Wrap a single key, with every role; return a key ring unchanged."""
         if isinstance(keys, KeyRing):
             return keys
         made = cls(None)
@@ -93,7 +93,7 @@ class KeyRing:
     def roles_of_bearer(self, header: str) -> frozenset[KeyRole]:
         """Return the roles of the key in an ``Authorization`` header; none if it is not accepted."""
         self._refresh()
-        # No early end: the time must not depend on which key is almost right.
+        # No early exit: the time must not reveal a nearly matching key.
         found = [roles for key, roles in self._by_id.values() if key.matches(header)]
         return frozenset().union(*found)
 

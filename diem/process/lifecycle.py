@@ -64,18 +64,18 @@ EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
 EXIT_UNEXPECTED: Final = 70
 READY_WITHIN_S: Final = 60.0
-"""Time that processes which are started together have to become ready, before the time factor."""
+"""Time for processes started together to become ready, before the time factor."""
 ORPHAN_DRAIN_S: Final = 1.0
-"""Drain time of a process whose supervisor has died: nobody would start its successor."""
+"""Drain time of a process whose supervisor died: nobody would start its successor."""
 CANCEL_GRACE_S: Final = 2.0
-"""Time for ``main`` to clean up when it is cancelled after the drain deadline."""
+"""Time for ``main`` to clean up when cancelled after the drain deadline."""
 
 _S = TypeVar("_S", bound=ProcessSettings)
 _logger = structlog.get_logger(__name__)
 
 
 def exit_reason(code: int) -> str:
-    """Return an exit code as people read it: ``killed by SIGKILL``, ``exit 1``."""
+    """Return an exit code in readable form: ``killed by SIGKILL``, ``exit 1``."""
     if code >= 0:
         return f"exit {code}"
     # Real-time signals have numbers but no names of their own.
@@ -84,7 +84,7 @@ def exit_reason(code: int) -> str:
 
 
 class Lifecycle:
-    """Life cycle as a process's ``main`` sees it: wait for ``stopping``, then drain within ``drain_seconds``."""
+    """Life cycle as seen by a process's ``main``: wait for ``stopping``, then drain within ``drain_seconds``."""
 
     def __init__(self, drain_seconds: float) -> None:
         self.stopping = asyncio.Event()
@@ -103,7 +103,7 @@ class Lifecycle:
             reload()
 
     def stop(self, reason: str, *, drain_seconds: float | None = None) -> None:
-        """Request the process to stop; only the first call counts.
+        """Request a stop; only the first call counts.
 
         ``drain_seconds`` may shorten the drain time, never lengthen it.
         """
@@ -124,7 +124,8 @@ def run(settings: _S, main: Callable[[_S, Lifecycle], Awaitable[None]]) -> int:
 
     The code is 0 after a requested stop, 1 for a ``DiemError`` and 2 for a ``ConfigurationError`` (both one line on
     standard error), 70 for any other error (logged with its traceback). A second signal ends the process at once.
-    ``main`` is cancelled ``drain_seconds`` after the request to stop. Only the owner can access files that it creates.
+    ``main`` is cancelled ``drain_seconds`` after the request to stop. Files it creates are accessible to the owner
+    only.
     """
     log.configure(settings.log_level, settings.log_format, settings.process_name)
     if links := service_links(os.environ, SHARED_PREFIX):
@@ -136,7 +137,7 @@ def run(settings: _S, main: Callable[[_S, Lifecycle], Awaitable[None]]) -> int:
 
 @contextlib.contextmanager
 def private_files() -> Iterator[None]:
-    """Deny others access to files that this process and its children create while the block runs."""
+    """Make files created by this process and its children in the block owner-only."""
     before = os.umask(0o077)
     try:
         yield
@@ -215,7 +216,7 @@ def _signals(life: Lifecycle) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _supervisor(life: Lifecycle, supervised: bool) -> Iterator[None]:
-    """Stop at the end of standard input, which the supervisor keeps open for as long as it lives."""
+    """Stop at the end of standard input, which the supervisor keeps open while it lives."""
     if not supervised:
         yield
         return

@@ -23,20 +23,19 @@ CONNECTIONS_PER_USER: Final = 20
 MESSAGE_RATE_PER_S: Final = 100 / 60
 MESSAGE_BURST: Final = 20.0
 NAMES_PER_MESSAGE: Final = 50
-"""Names in a message that count as one more message: their hashes take as long as a small message."""
+"""Names in a message that count as one more message: hashing them takes as long as a small message."""
 FRAME_RATE_PER_S: Final = 10.0
 FRAME_BURST: Final = 200.0
 """Pings, pongs and fragments of a client."""
 REPLY_DATA_RATE_PER_S: Final = 64 * 1024
 REPLY_DATA_BURST: Final = 4 * 1024 * 1024
-"""Bytes of data in the retained updates that follow ``subscribed``: at once 4 KiB for each of a client's endpoints."""
+"""Bytes of data in retained updates after ``subscribed``: a burst of 4 KiB for each of a client's endpoints."""
 READMITTED_WITH: Final = 0.25
-"""Share of a burst that an exhausted address must have regained before it may connect."""
+"""Share of a burst that an exhausted address must regain before it may connect."""
 UNLIMITED_SHARE: Final = 0.8
-"""Share of the capacity and the rate of a process that clients without the limits of an address may use: the rest is
-for others."""
+"""Share of a process's capacity and rate for clients exempt from address limits; the rest is for others."""
 FAIR_SHARE: Final = 0.2
-"""Part of the burst of a process that is shared among networks instead of first come, first served."""
+"""Share of a process's burst that is divided among networks instead of first come, first served."""
 FAIR_EVERY_S: Final = 1.0
 ROUNDING_S: Final = 1e-9
 """Tolerance of token buckets: a token due at this very instant is available."""
@@ -45,12 +44,12 @@ ERROR_WINDOW_S: Final = 60.0
 
 
 def messages_for(subscriptions: int) -> int:
-    """Return the messages that subscribing to so many endpoints counts as, in as few messages as possible."""
+    """Return the cost in messages of subscribing to this many endpoints, in as few messages as possible."""
     return math.ceil(subscriptions / MAX_NAMES) + subscriptions // NAMES_PER_MESSAGE
 
 
 def message_burst(subscriptions: int) -> float:
-    """Return the messages that a client may send at once: enough to request all of its subscriptions twice."""
+    """Return a client's burst of messages: enough to request all of its subscriptions twice."""
     return max(MESSAGE_BURST, 2 * messages_for(subscriptions))
 
 
@@ -58,7 +57,7 @@ class TokenBucket:
     """Allows ``burst`` at once and ``rate_per_s`` in the long run; starts full.
 
     Its only state is the time at which it is full again (the generic cell rate algorithm, equivalent to counting
-    tokens), so that every connection can afford one.
+    tokens), cheap enough for every connection.
     """
 
     __slots__ = ("_burst", "_full_at", "_rate")
@@ -77,11 +76,11 @@ class TokenBucket:
         return True
 
     def charge(self, now: float, tokens: float) -> None:
-        """Take ``tokens`` even beyond those left; later ones wait until the debt is paid."""
+        """Take ``tokens`` even beyond those left; later takers wait until the debt is paid."""
         self._full_at = max(self._full_at, now) + tokens / self._rate
 
     def share(self, part: float) -> "TokenBucket":
-        """Return a bucket with a part of this one's rate and burst, but room for one token at least."""
+        """Return a bucket with a share of this one's rate and burst, but at least one token of room."""
         return TokenBucket(self._rate * part, max(1.0, self._burst * part))
 
     @property
@@ -95,11 +94,11 @@ class TokenBucket:
         return self._full_at
 
     def drain_to(self, full_at: float) -> None:
-        """Leave no more in the bucket than one of the same rate and burst has that is full again at ``full_at``."""
+        """Reduce the bucket to the level of an equal one that is full again at ``full_at``."""
         self._full_at = max(self._full_at, full_at)
 
     def retry_after(self, now: float, tokens: float = 1.0) -> float:
-        """Return the seconds until so many tokens are available."""
+        """Return the seconds until this many tokens are available."""
         wait_s = max(self._full_at, now) + (tokens - self._burst) / self._rate - now
         return wait_s if wait_s > ROUNDING_S else 0.0
 
@@ -140,7 +139,7 @@ class AddressLimits:
     readmitted_with: float = READMITTED_WITH
 
     def times(self, number: int) -> "AddressLimits":
-        """Return the limits of a network that has so many times the connections of one address."""
+        """Return the limits of a network with this multiple of an address's connections."""
         return replace(
             self,
             connections=self.connections * number,
@@ -149,12 +148,12 @@ class AddressLimits:
         )
 
     def new_allowance(self) -> "MessageAllowance":
-        """Return an allowance that nothing was taken from yet."""
+        """Return an unused allowance."""
         return MessageAllowance(TokenBucket(self.message_rate_per_s, self.message_burst))
 
 
 class MessageAllowance:
-    """What one connection may send, and what it may be sent with replies; lent by the address.
+    """Limits of one connection's messages, and of the data in its replies; lent by the address.
 
     So a reconnect does not refill it.
     """
@@ -176,12 +175,12 @@ class MessageAllowance:
 
     @property
     def frames_full_at(self) -> float:
-        """The same for frames alone; 0 before the first one."""
+        """The same for frames only; 0 before the first."""
         return 0.0 if self._frames is None else self._frames.full_at
 
     @property
     def data_full_at(self) -> float:
-        """The same for data in replies alone; 0 before the first."""
+        """The same for data in replies only; 0 before the first."""
         return 0.0 if self._data is None else self._data.full_at
 
     def take_data(self, now: float, size: int) -> bool:
@@ -193,7 +192,7 @@ class MessageAllowance:
         return self._frame_bucket().take(now)
 
     def drain_to(self, other: "MessageAllowance") -> None:
-        """Leave no more than ``other``, of the same limits, has left."""
+        """Reduce the allowance to the level of ``other``, of the same limits."""
         self.messages.drain_to(other.messages.full_at)
         if other.frames_full_at:
             self._frame_bucket().drain_to(other.frames_full_at)
@@ -217,24 +216,24 @@ class MessageAllowance:
 
 
 NETWORKS: Final = ((64, 1), (56, 4), (48, 16))
-"""Lengths of the IPv6 prefixes that count as one client, and how many times the limits of one address each has.
+"""Lengths of the IPv6 prefixes counted as one client, with their multiples of the limits of one address.
 
 A customer of a network may have a /64, the /56 of a home or the /48 of a company or a tunnel.
 """
 
 
 class Network(NamedTuple):
-    """A network that an address counts to."""
+    """A network that an address is counted under."""
 
     key: str
     times: int
-    """It has so many times the limits of one address."""
+    """Multiple of the limits of one address."""
 
 
 def networks(address: str) -> tuple[Network, ...]:
-    """Return what an address is counted under, the narrowest first: an IPv4 address, or three networks of IPv6.
+    """Return the networks of an address, the narrowest first: an IPv4 address, or three networks of IPv6.
 
-    IPv4-mapped IPv6 addresses, as on sockets for both families, count as IPv4: they all have the same /64.
+    IPv4-mapped IPv6 addresses, as on dual-stack sockets, count as IPv4: they all share one /64.
     """
     if ":" not in address:
         return (Network(address, 1),)
@@ -290,11 +289,11 @@ class _Address:
         self._drop_full(now)
 
     def retry_after(self, now: float, tokens: float) -> float:
-        """Return the seconds until the allowance to be lent next has so many messages."""
+        """Return the seconds until the allowance to be lent next has this many messages."""
         return self._returned[0].messages.retry_after(now, tokens) if self._returned else 0.0
 
     def is_unused(self, now: float) -> bool:
-        """Return whether the address is as good as one never seen before."""
+        """Return whether the address is indistinguishable from a new one."""
         self._drop_full(now)
         return not self.open and not self._returned and self.arrivals.full_at <= now
 
@@ -311,13 +310,13 @@ class AddressTable:
     address has, else a new one: however often it reconnects, an address has no more allowances than it had simultaneous
     connections.
 
-    With ``max_addresses`` addresses in the table, a new one replaces that which has been without connections for
-    longest, or is refused if all have connections.
+    With ``max_addresses`` addresses in the table, a new one replaces the one longest without connections, or is refused
+    if all have some.
 
     Args:
         limits: of one address.
         max_addresses: bound of the table.
-        key: returns what an address is counted under, without wider networks; None: the networks of the address.
+        key: returns the only key of an address; None: the networks of the address.
     """
 
     __slots__ = ("_addresses", "_idle", "_key", "_limits", "_max_addresses", "_wider")
@@ -414,14 +413,14 @@ class AddressTable:
                 self._idle[key] = None
 
     def new_allowance(self) -> MessageAllowance:
-        """Return an allowance that no address lends."""
+        """Return an allowance not lent by an address."""
         return self._limits.new_allowance()
 
     def _wait_for_messages(self, found: _Address, now: float) -> float:
         return found.retry_after(now, self._limits.readmitted_with * self._limits.message_burst)
 
     def _forget_unused(self, now: float) -> None:
-        # Two for each new connection, which can make only one idle later: so they do not accumulate.
+        # Two per new connection, each of which can leave only one idle: so they do not accumulate.
         for key in [key for key, _ in zip(self._idle, range(2), strict=False)]:
             del self._idle[key]
             if self._addresses[key].is_unused(now):
@@ -438,11 +437,11 @@ def _wider_key(level: int, address: str) -> str:
 
 
 class FairRate:
-    """The rate of new connections of a process, of which the last part is shared among networks.
+    """The rate of new connections of a process, with its last part shared among networks.
 
-    As long as more than :data:`FAIR_SHARE` of the burst is left, connections are admitted as they come. Of the rest
-    each network, an IPv4 address or an IPv6 /48, gets one connection a second, so that those who come again and again
-    leave it, and all that is refilled, to those who come once.
+    As long as more than :data:`FAIR_SHARE` of the burst is left, connections are admitted as they come. Of the rest,
+    each network (an IPv4 address or IPv6 /48) gets one connection a second, so that frequent callers leave it, and its
+    refill, to occasional ones.
     """
 
     __slots__ = ("_bucket", "_reserved", "_served")
@@ -454,7 +453,7 @@ class FairRate:
         """Network -> when it had a connection of the last part; no older than :data:`FAIR_EVERY_S`."""
 
     def take(self, address: str, now: float) -> bool:
-        """Count a connection of ``address``; return False, and count none, if there is none for it."""
+        """Count a connection of ``address``; return False, and count none, if none is available."""
         if self.retry_after(address, now):
             return False
         if self._bucket.retry_after(now, self._tokens):
@@ -462,7 +461,7 @@ class FairRate:
         return self._bucket.take(now)
 
     def retry_after(self, address: str, now: float) -> float:
-        """Return the seconds until a connection of ``address`` is admitted if no other comes."""
+        """Return the seconds until a connection of ``address`` is admitted, if no other arrives."""
         while self._served and next(iter(self._served.values())) + FAIR_EVERY_S <= now:
             self._served.popitem(last=False)
         served = self._served.get(networks(address)[-1].key)
@@ -473,19 +472,19 @@ class FairRate:
 
     @property
     def _tokens(self) -> float:
-        """Tokens with which a connection leaves the last part untouched."""
+        """Tokens needed for a connection to leave the last part untouched."""
         return min(self._bucket.burst, self._reserved + 1.0)
 
 
 class ConnectionQuota:
-    """Decides on new connections: by the capacity of the process, the rate of new ones, and the address's limits.
+    """Admits connections by the process's capacity, its rate of new ones, and the address limits.
 
     Args:
         addresses: limits of each address.
-        cap: most open connections.
+        cap: maximum number of open connections.
         rate: of new ones.
-        limits_loopback: whether addresses of this machine have the limits of an address; if not, each of their
-            connections has a message allowance of its own, and together they have :data:`UNLIMITED_SHARE`.
+        limits_loopback: True if addresses of this machine have the limits of an address; if not, each of their
+            connections has its own message allowance, and together they have :data:`UNLIMITED_SHARE`.
     """
 
     __slots__ = (
@@ -522,7 +521,7 @@ class ConnectionQuota:
 
     def admit(self, address: str, now: float) -> MessageAllowance | AdmissionResult:
         """Admit a connection of ``address``, which must be released once, or return the reason of the refusal."""
-        # The address comes first: one beyond its limits must not use up the rate of the others.
+        # The address first: beyond its limits, it must not use up the rate of others.
         refusal = self._refusal_but_for_rate(address, now)
         if refusal is not None:
             return refusal
@@ -539,16 +538,16 @@ class ConnectionQuota:
         return self._addresses.new_allowance()
 
     def refusal(self, address: str, now: float) -> AdmissionResult | None:
-        """Return why :meth:`admit` would refuse a connection of ``address``, None if it would not; counts nothing."""
+        """Return the reason why :meth:`admit` would refuse ``address``, None if it would not; counts nothing."""
         refusal = self._refusal_but_for_rate(address, now)
         return AdmissionResult.TOO_FAST if refusal is None and self._wait_for_rate(address, now) else refusal
 
     def share_of(self, address: str) -> float:
-        """Return the share of the capacity and the rate of the process that is for clients like ``address``."""
+        """Return the share of the process's capacity and rate for clients like ``address``."""
         return 1.0 if self._is_limited(address) else UNLIMITED_SHARE
 
     def capacity_for(self, address: str) -> int:
-        """Return the most open connections of clients like ``address``, at least one."""
+        """Return the maximum number of open connections of clients like ``address``, at least one."""
         return max(1, int(self._cap * self.share_of(address)))
 
     def _refusal_but_for_rate(self, address: str, now: float) -> AdmissionResult | None:
@@ -582,9 +581,9 @@ class ConnectionQuota:
 class UserTable:
     """The open connections and message allowances of every user, whatever their addresses.
 
-    Users are counted as addresses are, without a rate of new connections. A connection has an allowance of its address
-    already, which its messages are taken from: it is reduced to that of the user when the token comes, and what is left
-    of it returns to both. So a message costs no more than without users, and no change of the address brings more.
+    Users are counted as addresses are, without a rate of new connections. A connection already has its address's
+    allowance, charged for its messages: the token reduces it to the user's, and its remainder returns to both. So a
+    message costs no more than without users, and changing addresses gains nothing.
 
     Args:
         connections: limit of open connections of a user.
@@ -603,7 +602,7 @@ class UserTable:
         return self._table.open(user)
 
     def admit(self, user: str, now: float) -> MessageAllowance | AdmissionResult:
-        """Count a connection of a user, to be released once, and lend it an allowance, or return why it is refused."""
+        """Count a connection of a user, to be released once, and lend it an allowance, or return its refusal."""
         refusal = self._table.refusal(user, now)
         if refusal is AdmissionResult.ADDRESS_USED_UP:
             return AdmissionResult.USER_USED_UP
@@ -618,8 +617,8 @@ class UserTable:
 
         Args:
             user: the user.
-            lent: what :meth:`admit` returned.
-            used: the allowance that the connection's messages were taken from.
+            lent: the result of :meth:`admit`.
+            used: the allowance charged for the connection's messages.
             now: monotonic seconds.
         """
         lent.drain_to(used)
@@ -647,10 +646,10 @@ class RateLimit:
 
 
 class AddressRateLimiter:
-    """Limits requests per address; loopback addresses, which tests and local tools share, have a rate of their own.
+    """Limits requests per address; loopback addresses, shared by tests and local tools, have a separate rate.
 
-    IPv6 addresses count to three networks each. Beyond 10,000 of these, the least recent one is forgotten: by then it
-    has its full burst again, unless somebody owns that many networks, against whom no limit per address helps.
+    IPv6 addresses count to three networks each. Beyond 10,000 of these, the least recent is evicted: by then its burst
+    is full again, unless somebody owns that many networks, and then no limit per address helps.
     """
 
     def __init__(self, rate: RateLimit, loopback: RateLimit) -> None:
@@ -688,11 +687,11 @@ class AddressRateLimiter:
         return bucket
 
     def charge(self, address: str, now: float, requests: float) -> None:
-        """Charge an admitted request as so many more, once its cost is known."""
+        """Charge an admitted request for further ones, once its cost is known."""
         for network in networks(address):
             if network.key in self._buckets:
                 self._buckets[network.key].charge(now, requests)
 
     def refund(self, address: str, now: float) -> None:
-        """Uncount a request that :meth:`take` counted."""
+        """Uncount a request counted by :meth:`take`."""
         self.charge(address, now, -1.0)

@@ -21,12 +21,12 @@ Network = IPv4Network | IPv6Network
 
 BACKLOG: Final = 2048
 CACHED_ADDRESSES: Final = 4096
-"""Addresses whose parsed form is remembered: parsing one costs as much as a third of an answer from memory."""
+"""Number of cached parsed addresses: parsing one costs a third of an answer from memory."""
 
 
 @dataclass(eq=False)
 class RefusedBind(ConfigurationError):
-    """A listener would be open to the network without authentication."""
+    """A listener would be exposed to the network without authentication."""
 
     template = "{what} would listen on {host} for anybody: configure token_keys, set anonymous=on, or bind 127.0.0.1"
 
@@ -101,14 +101,14 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
 
 @lru_cache(CACHED_ADDRESSES)
 def canonical_address(address: str) -> str:
-    """Return the one text of an address that :func:`parse_address` reads; any other text as it is."""
+    """Return the canonical text of an address readable by :func:`parse_address`; any other text unchanged."""
     parsed = parse_address(address)
     return address if parsed is None else str(parsed)
 
 
 @lru_cache(CACHED_ADDRESSES)
 def is_loopback(address: str) -> bool:
-    """Return whether an address, or the name ``localhost``, can be reached only from this machine."""
+    """Return whether an address, or the name ``localhost``, is reachable only from this machine."""
     if address.lower() == "localhost":
         return True
     parsed = parse_address(address)
@@ -116,7 +116,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Return whether a host of a URL is this machine: a loopback address, ``localhost`` or a name below it."""
+    """Return whether a URL's host is this machine: a loopback address, ``localhost`` or a name below it."""
     return is_loopback(host) or host.endswith(".localhost")
 
 
@@ -139,13 +139,13 @@ def check_bind(host: str, *, authenticated: bool, what: str) -> None:
 def bind(host: str, port: int, *, reserved: bool = False) -> socket.socket:
     """Return a listening, non-blocking socket; port 0 chooses a free one (see ``getsockname``).
 
-    ``reserved`` listens on a port that this user's supervisor keeps from others (``PortReservations.protect``): there
-    the kernel would let two listeners share the connections, so only the one child of that port may do it.
+    ``reserved`` listens on a port protected by this user's supervisor (``PortReservations.protect``): the kernel would
+    let two listeners share its connections, so only that port's child may do it.
 
     Blocks on name resolution: call it at the start of a process.
 
     Raises:
-        PortInUse: another process listens there.
+        PortInUse: another process listens on the port.
         AddressUnavailable: the address is not of this machine now, or the name is unknown.
         BindFailed: the port is privileged.
     """
@@ -174,9 +174,9 @@ def bind(host: str, port: int, *, reserved: bool = False) -> socket.socket:
 
 
 def bind_all(host: str, port: int, *, reserved: bool = False) -> tuple[socket.socket, ...]:
-    """Return the listening sockets of a host as :func:`bind` does: of ``localhost`` one for each loopback address.
+    """Return the listening sockets of a host as :func:`bind` does; for ``localhost`` one per loopback address.
 
-    Programs look for that name at either address, ::1 first. Without IPv6 there is one. The errors are those of
+    Programs resolve that name to either address, ::1 first. Without IPv6 there is one. The errors are those of
     :func:`bind`.
     """
     if host.lower() != "localhost":
@@ -201,7 +201,7 @@ def has_ipv6_loopback() -> bool:
 
 
 def bind_error(host: str, port: int, error: OSError) -> DiemError:
-    """Return the error of a bind that has failed."""
+    """Return the error of a failed bind."""
     reason = error.strerror or str(error)
     match error.errno:
         case errno.EADDRINUSE:
@@ -220,7 +220,7 @@ def canonical_origin(text: str) -> str:
     """Return an origin as browsers write it: lower case, without a default port.
 
     Raises:
-        ValueError: it is not exactly ``http(s)://host[:port]``.
+        ValueError: not exactly ``http(s)://host[:port]``.
     """
     parts = urlsplit(text.strip().lower())
     if parts.scheme not in {"http", "https"} or not parts.hostname or host_of(parts.netloc) is None:
@@ -236,7 +236,7 @@ def origin_allowed(origin: str | None, *, allowed: frozenset[str], page_port: in
     """Return whether a page of this origin may connect: scheme, host and port must match exactly.
 
     ``allowed`` has canonical origins. On a loopback bind, this machine's names with the page's port are allowed as
-    well. A missing origin is not allowed here: for such clients, the token or address decides.
+    well. A missing origin is refused here: for such clients, the token or address decides.
     """
     if origin is None:
         return False
@@ -253,9 +253,9 @@ OTHER_FILES: Final = 256
 
 
 def raise_open_files(wanted: int) -> int:
-    """Raise the soft limit of open files to ``wanted`` if the system allows it; return the resulting limit.
+    """Raise the soft limit of open files to ``wanted`` if allowed; return the resulting limit.
 
-    The usual limit of 1,024 protects programs that call ``select``, which our event loops do not.
+    The usual limit of 1,024 protects programs using ``select``, which our event loops do not.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

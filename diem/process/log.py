@@ -1,7 +1,7 @@
 """Logging of a process: structured lines on standard error, without secrets, for our events and the libraries'.
 
-The terminal of ``diem up`` reads the keys ``event``, ``level``, ``process``, ``timestamp`` and ``exception`` of the
-JSON format (``deploy/system/process_logs.py``).
+``diem up`` reads the keys ``event``, ``level``, ``process``, ``timestamp`` and ``exception`` of the JSON format
+(``deploy/system/process_logs.py``).
 """
 
 import contextlib
@@ -24,14 +24,14 @@ LEVELS: Final = {
 }
 REMOVED: Final = "[removed]"
 MAX_CHARACTERS: Final = 8192
-"""Longest text; of a longer one, beginning and end are logged, because the error is at the end of a traceback."""
+"""Longest logged text; of longer ones, the beginning and the end, where a traceback has its error."""
 
 _SECRET_FIELDS: Final = re.compile(
     r"token|secret|password|authorization|cookie|(^|_|api)key$|sec.websocket.protocol|query", re.IGNORECASE
 )
-# Each of these takes time linear in the text: no two matches start before the same character.
+# Each of these is linear in the text: no two matches start before the same character.
 _SUSPECT: Final = re.compile(r"[?@]|bearer|diem_", re.IGNORECASE)
-"""A text without a match has no secret of the kinds below, and most texts have none."""
+"""A quick check: text without a match, as usual, has no secret of the kinds below."""
 _BETWEEN_WORDS: Final = re.compile(r"([\s\"']+)")
 _TOKEN: Final = re.compile(r"[^,;]+")
 _BEARER: Final = re.compile(r"(bearer\.)[^,;]+", re.IGNORECASE)
@@ -40,7 +40,7 @@ _API_KEY: Final = re.compile(r"(diem_[a-z0-9]{8}_)[A-Za-z0-9]{20,}")
 _BEFORE_LAST_WORD: Final = re.compile(r".*[\s\"']", re.DOTALL)
 _FIRST_WORD: Final = re.compile(r"\s*+[^\s\"']*+")
 _FAILURES: Final[ContextVar[Callable[[str], str]]] = ContextVar("failures", default=str)
-"""What the texts of ``fail`` go through."""
+"""Filter for the texts of ``fail``."""
 
 
 def configure(level: str, fmt: str, process: str = "") -> None:
@@ -73,9 +73,9 @@ def configure(level: str, fmt: str, process: str = "") -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(LEVELS[level])
-    # A line for each request is for debugging: processes poll others, and sources their publishers, for ever.
+    # A line per request is for debugging only: processes poll others, and sources their publishers, forever.
     logging.getLogger("httpx").setLevel(logging.DEBUG if level == "debug" else max(LEVELS[level], logging.WARNING))
-    # The default prints a traceback of the logging module when standard error is gone.
+    # The default prints a traceback of the logging module when standard error is closed.
     logging.raiseExceptions = False
     structlog.configure(
         processors=[
@@ -90,14 +90,14 @@ def configure(level: str, fmt: str, process: str = "") -> None:
 
 
 def fail(text: str) -> None:
-    """Write the one line that gives the reason why a command or process ends."""
+    """Write the line with the reason why a command or process ends."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"diem: {_clean(_FAILURES.get()(text))}\n")
         sys.stderr.flush()
 
 
 def rewrite_failures(rewrite: Callable[[str], str]) -> None:
-    """Have ``fail`` write texts as this function returns them, in the present context."""
+    """Make ``fail`` pass texts through this function, in the present context."""
     _FAILURES.set(rewrite)
 
 
@@ -152,7 +152,7 @@ def _clean_word(word: str) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return beginning and end of a text without the words that were cut: half a secret is not recognised as one."""
+    """Return the beginning and end of a text without the words cut in between: half a secret would go undetected."""
     head, tail = text[: MAX_CHARACTERS // 2], text[-MAX_CHARACTERS // 2 :]
     whole = _BEFORE_LAST_WORD.match(head)
     kept = whole.end() if whole else 0

@@ -1,4 +1,4 @@
-"""Every metric of the system by name, and the exposition of those that a process registers.
+"""Every metric of the system by name, and the exposition of those registered by a process.
 
 Hot paths count in plain integers; a process registers one function, called at each scrape, that returns them as samples
 of the metrics below.
@@ -69,7 +69,7 @@ CERTIFICATE_EXPIRY: Final = _gauge(
     "certificate_expiry_timestamp_seconds", "Unix time at which the TLS certificate of a listener expires.", "listener"
 )
 
-# The way of an update through a process: received = fanned out + not subscribed + stale (invariant I14).
+# Path of an update through a process: received = fanned out + not subscribed + stale (invariant I14).
 ENDPOINTS: Final = _gauge("endpoints_retained", "Endpoints whose latest update is held.")
 RETAINED_DATA_BYTES: Final = _gauge("retained_data_bytes", "Bytes of updates that are retained with their data.")
 RETAINED_DATA_EVICTED: Final = _counter(
@@ -96,7 +96,7 @@ STALE_ENDPOINTS: Final = _gauge(
     "stale_endpoints", "Endpoints of clients that may be out of date: their server is not reached, or not live."
 )
 
-# A canary (`diem canary`), which is no part of the system.
+# A canary (`diem canary`), which is not part of the system.
 CANARY_DELAY: Final = _gauge(
     "canary_delay_seconds",
     "Longest time from the commit of a canary's endpoint until an edge has delivered it: of the last update of each "
@@ -113,7 +113,7 @@ CANARY_WRITTEN: Final = _gauge(
     "canary_written_timestamp_seconds", "Unix time at which the last write of a canary was accepted; 0: none was yet."
 )
 
-# The way of a record through a bridge: received = sent to the reader + conflated + bad + tombstones + marks (I14).
+# Path of a record through a bridge: received = sent to the reader + conflated + bad + tombstones + marks (I14).
 UPDATES_CONFLATED: Final = _counter("updates_conflated", "Updates replaced by a greater version of the same poll.")
 UPDATES_BAD: Final = _counter("updates_bad", "Records of Kafka that were no updates.")
 UPDATES_TOMBSTONES: Final = _counter("updates_tombstones", "Records of Kafka without a value.")
@@ -178,7 +178,7 @@ ACCESS_KEY_EXPIRY: Final = _gauge(
 )
 ACCESS_RESERVATIONS: Final = _counter("access_reservations", "Commits in which requests of a day were reserved.")
 
-# Who was refused, and who changed what (diem.process.security_log).
+# Refusals and audited changes (diem.process.security_log).
 SECURITY_EVENTS: Final = _counter("security_events", "Refusals, wrong keys, writes and administrative changes.", "kind")
 SECURITY_UNATTRIBUTED: Final = _counter(
     "security_events_unattributed", "Security events logged only as a count of their kind: too many of them."
@@ -256,7 +256,7 @@ def retained_data(budget: DataBudget) -> Iterable[Sample]:
 
 def render() -> tuple[bytes, str]:
     """Return the body of a scrape and its content type."""
-    # The client library is imported at the first scrape: a start would take 25 ms longer.
+    # Imported at the first scrape, to save 25 ms at the start.
     from diem.process import exposition  # noqa: PLC0415
 
     return exposition.render()

@@ -25,7 +25,7 @@ class StopStage(IntEnum):
     NGINX = 5
     WEBSOCKET = 6
     EDGE = 7
-    """A proxy, or a composite as a whole, in front of servers to which clients do not connect."""
+    """A proxy, or a whole composite, in front of servers without client connections."""
 
 
 class Kind(NamedTuple):
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     public: int | None
     internal: int | None
     numbered: bool = True
-    """Each has a number, and ports that count up; of others, any may serve all, and the first has no number."""
+    """Each has a number and consecutive ports; of other kinds, any may serve all, and the first has no number."""
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -66,35 +66,35 @@ class Mode(StrEnum):
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """Kinds of its processes, the one that serves clients last."""
+        """Kinds of its processes, with the client-serving one last."""
         return PROCESSES_OF[self]
 
     @property
     def behind_nginx(self) -> bool:
-        """Whether clients connect through nginx, which balances them over equal servers."""
+        """True if clients connect through nginx, balanced over equal servers."""
         return "nginx" in self.processes
 
     @property
     def partitioned(self) -> bool:
-        """Whether each server has only some of the endpoints."""
+        """True if each server has only some of the endpoints."""
         return not {"metadata", "composite"}.isdisjoint(self.processes)
 
     @property
     def uses_kafka(self) -> bool:
-        """Whether updates go through Kafka."""
+        """True if updates go through Kafka."""
         return "kafka" in self.processes
 
     @property
     def edge(self) -> str:
-        """The process that serves clients, possibly behind nginx."""
+        """Kind of the process that serves clients, possibly behind nginx."""
         return self.processes[-1]
 
     def serves(self, process: str) -> bool:
-        """Return whether processes of this kind serve clients, possibly behind nginx, and not only other processes."""
+        """Return whether processes of this kind serve clients, possibly behind nginx."""
         return process in {"data", self.edge} or (process == "metadata" and self is Mode.Z_CLIENT)
 
     def admits(self, process: str) -> bool:
-        """Return whether clients connect to processes of this kind themselves, not through others."""
+        """Return whether clients connect directly to processes of this kind."""
         return process == "nginx" if self.behind_nginx else self.serves(process)
 
 
@@ -111,9 +111,9 @@ PROCESSES_OF: Final[Mapping[str, tuple[str, ...]]] = {
 INSIDE_COMPOSITE: Final = ("metadata", "bridge", "websocket", "proxy")
 """Kinds of the children of a composite."""
 CLIENTS_OF_KAFKA: Final = ("data", "bridge", "metadata", "composite")
-"""Processes that connect to Kafka, in the modes that use it."""
+"""Processes connected to Kafka, in modes with Kafka."""
 RECORDERS: Final = ("data", "websocket", "proxy", "composite")
-"""Processes that record traffic, which may go to Kafka."""
+"""Processes that record traffic, possibly to Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Place:
     """A process in its system, from which its settings follow.
 
     ``number`` counts within the clone. ``ports`` has all processes of the system by name. ``given`` are settings by
-    group, and by their names in :data:`SETTINGS`: those that the system decides, and others than the table's values.
+    group, then by their names in :data:`SETTINGS`: those decided by the system, and overrides of the table.
     """
 
     mode: str
@@ -135,7 +135,7 @@ class Place:
 
     @property
     def own(self) -> Ports:
-        """The ports of the process itself."""
+        """Ports of the process itself."""
         return self.ports[self.name]
 
     def all(self, process: str) -> list[Ports]:
@@ -153,7 +153,7 @@ def all_of(process: str, ports: Mapping[str, Ports]) -> list[Ports]:
 
 
 def number_in(name: str) -> str:
-    """Return the number in the name of a process, which is unique over all clones."""
+    """Return the number in a process's name, unique over all clones."""
     return name.partition("-")[2]
 
 
@@ -162,16 +162,16 @@ Value = Callable[[Place], str | None]
 
 
 def given(_place: Place) -> None:
-    """Leave a setting to :attr:`Place.given`: it follows from options, not from the mode."""
+    """Take a setting from :attr:`Place.given`: it follows from options, not from the mode."""
 
 
 def servers(ports: Mapping[str, Ports]) -> list[str]:
-    """Return rules for the internal listeners of all servers that there may ever be."""
+    """Return rules that cover the internal listeners of all possible servers."""
     return [f"{_network(own.host)}:{own.internal}" for own in all_of("websocket", ports)]
 
 
 def reads_urls(data: Iterable[Ports]) -> str:
-    """Return the value of a setting with the Data Services to which reads are reported, one at a time."""
+    """Return the setting with the URLs of the Data Services for read reports, tried in turn."""
     return ",".join(f"http://{own.internal_address}/v1/keys/reads" for own in data)
 
 
@@ -181,7 +181,7 @@ def _network(host: str) -> str:
 
 
 def _feeds(place: Place) -> str:
-    """Return the feeds that a server reads, one at a time: those nearest to it."""
+    """Return the alternative feeds of a server, read one at a time: the nearest ones."""
     if place.all("bridge"):
         return place.twin("bridge").feed_url
     return _feeds_of(place.all("broadcast") or place.all("data"))
@@ -197,9 +197,9 @@ def _in_a_group(value: Value) -> Value:
 
 
 ACCESS: Final = ("ANONYMOUS", "TOKEN_KEYS", "TOKEN_AUDIENCE", "TOKEN_ISSUERS")
-"""Settings by which a process decides who its clients are: the same in all processes of a system."""
+"""Settings for authenticating clients: the same in all processes of a system."""
 SENDERS: Final = ("ANONYMOUS_DATA", "RETAINED_DATA_BYTES")
-"""Settings of the data in updates, which servers have in common with their proxy."""
+"""Settings of the data in updates, shared by servers and their proxy."""
 
 
 def _given(*names: str) -> dict[str, Value]:
@@ -211,7 +211,7 @@ EDGE: Final = _CLIENTS | _given(
     *SENDERS,
     "READS_URL SUBSCRIPTIONS CONNECTION_RATE_PER_ADDRESS LIMIT_LOOPBACK CONNECTIONS_PER_USER CAPACITY CONNECTION_RATE",
 )
-"""Settings that decide which clients a process admits, and what it sends them."""
+"""Settings for admitting clients and for the data sent to them."""
 _INTERNAL: Final[dict[str, Value]] = {
     "INTERNAL_HOST": lambda place: place.own.host,
     "INTERNAL_PORT": lambda place: str(place.own.internal),
@@ -248,7 +248,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, Value]]] = {
         "CLONE": _in_a_group(lambda place: str(place.clone)),
         "SERVER_HOST": given,
         "SERVER_INTERNAL_URL": _in_a_group(lambda place: place.twin("websocket").link_url),
-        # Servers redirect subscribers to each other by it.
+        # Used by servers to redirect subscribers to each other.
         "SERVER_PUBLIC_URL": _in_a_group(lambda place: f"ws://{place.twin('websocket').public_address}/ws"),
     },
     "metadata": _LISTENERS
@@ -270,11 +270,11 @@ SETTINGS: Final[Mapping[str, Mapping[str, Value]]] = {
     | {"METADATA_URLS": lambda place: json.dumps([each.watch_url for each in place.all("metadata")])},
     "composite": _LISTENERS | _MODE | _NUMBER | EDGE | _given("PAIRS MAX_PAIRS PROXY"),
 }
-"""Settings by process, or by the group that several processes have, each with its value."""
+"""Settings by process, or by shared group, each with its value."""
 
 
 GROUPS: Final = ("all", "kafka", "traffic")
-"""Groups of settings that several processes have; those of ``all`` have no prefix of their own."""
+"""Groups of settings shared by several processes; those of ``all`` have no prefix."""
 
 
 def settings(place: Place, group: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The number of a process, which may be given by the name of the pod or host that it runs on; pure."""
+"""The number of a process, possibly taken from the name of its pod or host; pure."""
 
 import re
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 _POD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*-(0|[1-9][0-9]{0,5})")
 _NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,9}\s*")
 FORMS: Final = "a number from 1, or a name that ends in -N, as of a pod of a StatefulSet: N + 1, so NAME-0 is 1"
-"""Of a setting with a number, for its description."""
+"""Part of the description of a setting with a number."""
 
 
 def parse_number(value: object) -> object:

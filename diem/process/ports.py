@@ -1,4 +1,4 @@
-"""Ports of this machine: reservations that hold among all processes of DIEM, and the persisted ports of children."""
+"""Ports of this machine: reservations respected by all processes of DIEM, and the persisted ports of children."""
 
 import asyncio
 import errno
@@ -21,14 +21,14 @@ TRIES: Final = 1000
 MAX_PORT: Final = 65_535
 LOOPBACK_IPV6: Final = "::1"
 CHILD_RANGE: Final = range(10_000, 14_000)
-"""Below the range of ephemeral ports, so that no outgoing connection takes the port of a child that restarts."""
+"""Below the ephemeral ports, so that no outgoing connection takes the port of a restarting child."""
 POLL_S: Final = 0.05
-# Not the global generator: processes with the same seed would try the same ports.
+# Not the global generator: equally seeded processes would try the same ports.
 _random = random.SystemRandom()
 
 
 def is_free(port: int) -> bool:
-    """Return whether a process of this user could listen on the port now; another one may take it at any time."""
+    """Return whether a process of this user could listen on the port now, without reserving it."""
     try:
         bind(HOST, port).close()
     except (PortInUse, AddressUnavailable, BindFailed, OverflowError):
@@ -50,14 +50,14 @@ async def is_accepting(port: int, within_s: float = 1.0) -> bool:
 
 
 class PortReservations:
-    """Ports reserved among all processes, until they are released or this process ends.
+    """Ports reserved among all processes, until released or this process ends.
 
-    A child binds the reserved port seconds later, and again after each restart, so the reservation must not prevent
-    that. It is a bound UDP socket of the same number, never read: exclusive on every system among the processes of all
-    users, even while connections of the last listener linger. On Linux, the TCP port is bound as well, without
-    listening, on every address at which clients may look for the child: that keeps the kernel from using it for
-    outgoing connections. SO_REUSEADDR lets any program listen there; after :meth:`protect`, only those of this user
-    may, which set SO_REUSEPORT (see ``diem.process.listeners.bind``). Listeners alone get connections.
+    A child binds the reserved port seconds later, and again after each restart, so the reservation must permit that. It
+    is a bound UDP socket of the same number, never read: exclusive on every system among the processes of all users,
+    even while connections of the last listener linger. On Linux, the TCP port is bound as well, without listening, on
+    every address at which clients may look for the child, to keep the kernel from using it for outgoing connections.
+    SO_REUSEADDR lets any program listen there; after :meth:`protect`, only those of this user may, which set
+    SO_REUSEPORT (see ``diem.process.listeners.bind``). Listeners alone get connections.
 
     Each port costs two descriptors, and one for each further address. ``public`` is the address of public listeners.
     """
@@ -68,7 +68,7 @@ class PortReservations:
         self._hosts = tuple(dict.fromkeys((HOST, LOOPBACK_IPV6, public)))
 
     def reserve(self, port: int) -> bool:
-        """Reserve a port; return False if it is reserved, by this object or another process, or has a listener.
+        """Reserve a port; return False if already reserved (here or by another process), or if it has a listener.
 
         Raises:
             BindFailed: the port is privileged.
@@ -79,7 +79,7 @@ class PortReservations:
         try:
             held.reservation.bind((HOST, port))
             for host in self._hosts:
-                # With SO_REUSEADDR, only a listener prevents the bind, not a connection that has just ended.
+                # With SO_REUSEADDR, only a listener prevents the bind, not a recently closed connection.
                 if (listener := _bound(host, port, socket.SO_REUSEADDR)) is not None:
                     held.listeners[host] = listener
         except PermissionError as error:
@@ -96,27 +96,27 @@ class PortReservations:
     def protect(self, port: int) -> None:
         """Keep other users from listening on a reserved port, before, after and between its listeners.
 
-        Otherwise any user of the machine could replace a process that has died, and be sent its clients. Programs that
-        do not set SO_REUSEPORT cannot listen there either. Without effect on systems other than Linux.
+        Otherwise any user of the machine could replace a dead process and receive its clients. Programs that do not set
+        SO_REUSEPORT cannot listen there either. Without effect on systems other than Linux.
         """
         if (held := self._held.get(port)) is None:
             return
         for host, shared in held.listeners.items():
-            # The kernel compares the owners of sockets that have SO_REUSEPORT. It does so for those without
-            # SO_REUSEADDR: it remembers of a port whether all its sockets had that when they were bound.
+            # The kernel compares the owners of sockets with SO_REUSEPORT, but only without SO_REUSEADDR: it remembers
+            # for each port whether all its sockets had that when bound.
             shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, True)
             try:
                 protected = _bound(host, port, socket.SO_REUSEPORT)
             except OSError:
-                # Connections of the last listener linger, which older kernels give to root. They remember for a port
-                # that was protected then.
+                # Connections of the last listener linger, owned by root on older kernels, which remember that the port
+                # was protected.
                 shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, False)
             else:
                 shared.close()
                 held.listeners[host] = protected or shared
 
     def choose(self, ports: range, without: Collection[int] = ()) -> int:
-        """Reserve a random port of a range, none of ``without``. Raises :class:`PortInUse` after 1,000 attempts."""
+        """Reserve a random port of a range, except ``without``. Raises :class:`PortInUse` after 1,000 attempts."""
         wanted = [port for port in ports if port not in without]
         for port in _random.sample(wanted, min(TRIES, len(wanted))):
             if self.reserve(port):
@@ -141,8 +141,8 @@ class PortReservations:
 class PersistedPorts:
     """Free ports for the children of a composite, chosen at first use and persisted in ``file``.
 
-    A restarted composite gets the ports of its predecessor, because members of its group are registered in Kafka with
-    their URLs, and a killed one may still be in the group. Ports taken by others meanwhile are replaced.
+    A restarted composite keeps its predecessor's ports, because its members are registered in Kafka by URL, and a
+    killed one may still be in the group. Ports taken by others meanwhile are replaced.
     """
 
     def __init__(self, reservations: PortReservations, file: Path) -> None:
@@ -152,7 +152,7 @@ class PersistedPorts:
         self._given: dict[str, tuple[int, int]] = {}
 
     def reserve(self, port: int) -> None:
-        """Reserve a port of the composite itself, which no child gets."""
+        """Reserve a port of the composite itself, keeping it from children."""
         self._reservations.reserve(port)
         self._reservations.protect(port)
 
@@ -164,7 +164,7 @@ class PersistedPorts:
                     await asyncio.sleep(POLL_S)
 
     def of(self, child: str) -> Ports:
-        """Return the ports of a child, always the same. Raises :class:`PortInUse` if none are free."""
+        """Return the ports of a child, the same on every call. Raises :class:`PortInUse` if none are free."""
         if child not in self._given:
             previous = self._previous.get(child)
             kept = previous is not None and all(map(self._reservations.reserve, previous))
@@ -175,11 +175,11 @@ class PersistedPorts:
         return Ports(*self._given[child])
 
     def _choose(self) -> int:
-        """Reserve a port that no child of the predecessor had. Raises :class:`PortInUse`."""
+        """Reserve a port not used by the predecessor's children. Raises :class:`PortInUse`."""
         return self._reservations.choose(CHILD_RANGE, {port for pair in self._previous.values() for port in pair})
 
     def _write(self) -> None:
-        # Including those of pairs that do not run now. If this fails (full disk), the next composite chooses others.
+        # Including those of stopped pairs. If this fails (full disk), the next composite chooses others.
         with suppress(OSError):
             replace_file(self._file, json.dumps({**self._previous, **self._given}).encode())
 
@@ -202,7 +202,7 @@ class _Held:
 
 
 def _bound(host: str, port: int, option: int) -> socket.socket | None:
-    """Return a socket that is bound with ``option``; None if the machine does not have the address now.
+    """Return a socket bound with ``option``; None if the machine lacks the address now.
 
     Raises:
         OSError: the port is taken, or privileged.

@@ -1,4 +1,4 @@
-"""Files of which only their owner may read the content: created and replaced as a whole."""
+"""Files readable by their owner only, created and replaced atomically."""
 
 import contextlib
 import os
@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def create_private(path: Path, content: bytes) -> None:
-    """Create a file with mode 0600 that survives a power failure; one that exists keeps its content.
+    """Create a file with mode 0600 that survives a power failure; an existing one keeps its content.
 
     Raises:
         OSError: it cannot be written.
     """
     with _written(path, content, sync=True) as temporary, contextlib.suppress(FileExistsError):
-        # A link, unlike a rename, does not replace the file of a process that was faster.
+        # A link, unlike a rename, does not replace the file of a faster process.
         os.link(temporary, path)
 
 
@@ -34,7 +34,7 @@ def replace_private(path: Path, content: bytes, *, sync: bool = False) -> None:
 
 
 def make_private_directory(path: Path) -> None:
-    """Make a directory with mode 0700, if it is missing and can be made: what is written there reports why not."""
+    """Create a directory with mode 0700 if missing; a failure surfaces on the first write into it."""
     with contextlib.suppress(OSError):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -46,7 +46,7 @@ def open_unblocked(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def _written(path: Path, content: bytes, *, sync: bool) -> Iterator[Path]:
-    """Write a file beside ``path`` under a name of its own; whatever remains of it is removed."""
+    """Write a temporary file beside ``path``; remove any remainder."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")  # mode 0600
     temporary = Path(name)
     try:

@@ -33,7 +33,7 @@ def program(name: str) -> ProcessProgram:
 
 
 def start(name: str) -> int:
-    """Run a process until it ends; return its exit code. Each fault of its configuration is one line of output."""
+    """Run a process until it ends; return its exit code. Each configuration fault is one line of output."""
     from diem.process import lifecycle, log  # noqa: PLC0415  # after prepare_imports(): they import structlog
 
     try:

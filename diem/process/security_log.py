@@ -1,15 +1,13 @@
-"""Security events of a process: one structured log line each, summarised when they are many, and a counter per kind.
+"""Security events of a process: one structured log line each, summarised when there are many, and a counter per kind.
 
 Anybody can cause refusals, so their lines are bounded: of one kind, code, address and key the first event is logged at
-once, later ones as a count each minute. For refused clients there is a warning besides, at most one a minute and cause,
-whose text says what to do: it is for the console of ``diem up``, and has no ``kind``. Changes made by holders of keys
-(new keys, plans, scaling) have a line each.
-Lines have the field ``kind``, and where they are known ``address``, ``key_name``, ``origin``, ``code`` and ``detail``;
-they never contain a key or a token. docs/operations.md section 3 lists the kinds and the alerts.
+once, later ones as a count each minute. Refused clients also cause a warning, at most one per minute and cause, with
+the remedy: it is for the console of ``diem up``, and has no ``kind``. Changes made by holders of keys (new keys, plans,
+scaling) have a line each. Lines have the field ``kind``, and if known ``address``, ``key_name``, ``origin``, ``code``
+and ``detail``; they never contain a key or a token. docs/operations.md section 3 lists the kinds and the alerts.
 
 The module owns one log for the process, as :mod:`diem.process.metrics` does for the metrics: :func:`record`,
-:func:`refuse` and :func:`audit` are called where a request is refused or a change is made, on the event loop, and
-nowhere else.
+:func:`refuse` and :func:`audit` are called only at the point of a refusal or change, on the event loop.
 """
 
 import asyncio
@@ -28,9 +26,9 @@ from diem.process.limits import address_key
 
 SUMMARY_EVERY_S: Final = 60.0
 MAX_SERIES: Final = 256
-"""Combinations of kind, code, address and key that are told apart; further events are logged as counts per kind."""
+"""Maximum number of distinct combinations of kind, code, address and key; further events are counted per kind."""
 MAX_CHARACTERS: Final = 200
-"""Longest text that a client may put into a line."""
+"""Longest client-supplied text in a line."""
 UNIX_PEER: Final = "unix"
 """Address in lines about peers on a Unix socket of this machine."""
 
@@ -48,9 +46,9 @@ class SecurityEvent(StrEnum):
     REVOKED_KEY = "revoked_key"
     """A revoked or expired key, with the right secret."""
     WRONG_TOKEN = "wrong_token"  # noqa: S105 - a label
-    """A client's token that is not valid; ``code`` is the close code or the HTTP status."""
+    """An invalid client token; ``code`` is the close code or the HTTP status."""
     FORBIDDEN = "forbidden"
-    """A valid key or token that may not do what was requested; ``code`` is that of the problem document."""
+    """A valid key or token without the right to the request; ``code`` is the problem document's."""
     RATE_EXCEEDED = "rate_exceeded"
     """A rate or quota was exceeded; ``code`` is a close code or an HTTP status."""
     WRITES = "writes"
@@ -71,7 +69,7 @@ _WARNINGS: Final = frozenset(
         SecurityEvent.SCALED,
     }
 )
-"""Kinds that are worth a look even once; the others are logged as information."""
+"""Kinds logged as warnings, worth a look even once; others are logged as information."""
 
 
 @dataclass(slots=True)
@@ -88,7 +86,7 @@ class _Warned:
     """Refusals of one cause since the last warning about it."""
 
     text: str
-    """Of the first refusal since the last summary; empty: there was none."""
+    """Text of the first refusal since the last summary; empty without one."""
     count: int = 0
 
 
@@ -96,8 +94,8 @@ class _Warned:
 class SecurityLog:
     """The events of one process; used on the event loop only.
 
-    At most :data:`MAX_SERIES` combinations have lines of their own in a minute. The events beyond them are counted in
-    one line per kind, and in :attr:`unattributed`.
+    At most :data:`MAX_SERIES` combinations get their own lines in a minute. Events beyond are counted in one line per
+    kind, and in :attr:`unattributed`.
     """
 
     counts: Counter[SecurityEvent] = field(default_factory=Counter)
@@ -106,7 +104,7 @@ class SecurityLog:
     _series: dict[tuple[SecurityEvent, str, str, str], _Series] = field(default_factory=dict)
     _overflow: Counter[SecurityEvent] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
-    """Refused clients by cause, of which the callers have a handful."""
+    """Refused clients by cause, of which there is a handful."""
     _warned: dict[str, _Warned] = field(default_factory=dict)
     """By cause."""
 
@@ -124,7 +122,7 @@ class SecurityLog:
         """Count an event, and log it at once if it is the first of its series in the last minute.
 
         Args:
-            kind: what happened.
+            kind: the kind of event.
             address: of the client; IPv6 addresses of one /64 are one series.
             key_name: name of the key, never the key.
             origin: ``Origin`` header of the request.
@@ -133,7 +131,7 @@ class SecurityLog:
             changes: datasets that were written.
         """
         self.counts[kind] += 1
-        # Writers are told apart by key: one that writes from many addresses is one series.
+        # Writers are distinguished by key: one writing from many addresses is one series.
         which = (kind, str(code), "" if kind is SecurityEvent.WRITES else address_key(address), key_name)
         series = self._series.get(which)
         if series is None:
@@ -152,14 +150,14 @@ class SecurityLog:
     def refuse(
         self, kind: SecurityEvent, cause: str, *, address: str, code: str | int, detail: str, origin: str = ""
     ) -> None:
-        """Record the refusal of a client, and warn of it unless there was a warning of this cause in the last minute.
+        """Record the refusal of a client, with a warning unless this cause had one in the last minute.
 
         Args:
             kind: kind of the event.
-            cause: what the refusals of one warning have in common.
+            cause: groups refusals into one warning.
             address: of the client.
             code: HTTP status, or code of the problem document.
-            detail: why it was refused, and what to do.
+            detail: the reason and the remedy.
             origin: ``Origin`` header of the request.
         """
         self.record(kind, address=address, origin=origin, code=code, detail=detail)
@@ -170,12 +168,12 @@ class SecurityLog:
             self._warned[cause] = _Warned(text)
             _logger.warning(text)
         else:
-            # The first text of the minute: others could replace it with theirs before it is read.
+            # The first text of the minute, lest others replace it before it is read.
             warned.text = warned.text or text
             warned.count += 1
 
     def audit(self, kind: SecurityEvent, **fields: object) -> None:
-        """Count and log a change that the holder of a key made; each has a line."""
+        """Count and log a change made by the holder of a key; each has a line."""
         self.counts[kind] += 1
         _write(kind, {name: _cut(value) if isinstance(value, str) else value for name, value in fields.items()})
 
@@ -199,7 +197,7 @@ class SecurityLog:
                 del self._warned[cause]
 
     def samples(self) -> Iterable[metrics.Sample]:
-        """Return the events by kind, also those that have not happened: a rate needs a beginning."""
+        """Return the events by kind, including zeros: a rate needs a first sample."""
         for kind in SecurityEvent:
             yield metrics.SECURITY_EVENTS.sample(self.counts[kind], kind)
         yield metrics.SECURITY_UNATTRIBUTED.sample(self.unattributed)
@@ -229,13 +227,13 @@ samples = _process_log.samples
 
 
 def refused() -> dict[str, int]:
-    """Return how many clients the process has refused since its start, by cause, for ``/status``."""
+    """Return the number of clients refused since the start, by cause, for ``/status``."""
     return dict(_process_log.refusals)
 
 
 @contextlib.asynccontextmanager
 async def summaries() -> AsyncIterator[None]:
-    """Log the counts of each minute while the block runs, and the rest at its end."""
+    """Log the counts of each minute while the block runs, and the remainder at its end."""
     running = asyncio.create_task(_summarise_every_minute())
     try:
         yield

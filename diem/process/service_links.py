@@ -1,7 +1,7 @@
-"""Service links: variables that Kubernetes puts into every pod for the Services of its namespace; pure.
+"""Service links: variables injected by Kubernetes into every pod for the Services of its namespace; pure.
 
 A Service named ``diem-data`` makes ``DIEM_DATA_SERVICE_HOST``, ``DIEM_DATA_PORT=tcp://10.0.0.1:8080`` and others, which
-look like settings. They are recognised by name and value together, so that a misspelt setting is not taken for one.
+look like settings. They are recognised by name and value together, so as not to hide a misspelt setting.
 """
 
 import re

@@ -67,20 +67,20 @@ class ProcessSettings(BaseModel):
 
     A field is read from ``DIEM_<FIELD>``. Subclasses set ``process = "<process>"``: where processes share an
     environment, ``DIEM_<PROCESS>_<FIELD>`` is for those of one kind and has priority, unless the field is one of these.
-    Mappings are JSON, lists JSON or plain texts with commas between them. A secret may be in a file, which the variable
-    with ``_FILE`` at its end names.
+    Mappings are JSON, lists JSON or plain texts with commas between them. A secret may be in a file, named by the
+    variable with the suffix ``_FILE``.
     """
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        # A process uses one model: the validators of its bases are never built (docs/performance.md, Start-up).
+        # A process uses one model, so the validators of its bases are never built (docs/performance.md, Start-up).
         defer_build=True,
         # A shared field has its variable as alias; code that constructs settings uses the field's name.
         validate_by_name=True,
         validate_by_alias=True,
         validate_default=True,
-        # A key that fails validation must not be quoted in a traceback.
+        # A traceback must not quote an invalid key.
         hide_input_in_errors=True,
     )
     process: ClassVar[str] = "process"
@@ -187,12 +187,12 @@ class ProcessSettings(BaseModel):
 
 
 def load(model: type[_S]) -> _S:
-    """Read ``model`` from the environment, whose ``DIEM_`` variables must all be known.
+    """Read ``model`` from the environment; unknown ``DIEM_`` variables are errors.
 
     Variables of other processes are not checked, and service links of Kubernetes are ignored.
 
     Raises:
-        BadSettings: has one line for every fault.
+        BadSettings: with one line per fault.
     """
     lines = _unknown(model, os.environ)
     values: dict[str, Any] = {}
@@ -214,7 +214,7 @@ def load(model: type[_S]) -> _S:
 
 
 def from_environment(model: type[ProcessSettings]) -> dict[str, str]:
-    """Return the texts of the variables that are set, by field; empty ones and service links count as absent."""
+    """Return the texts of the set variables by field; empty ones and service links count as absent."""
     given = _variables()
     used = ((name, _first(variables(model, name), given)) for name in model.model_fields)
     return {name: given[where] for name, where in used if where is not None}
@@ -231,7 +231,7 @@ def _used(model: type[ProcessSettings], name: str) -> str:
 
 
 def _variables() -> dict[str, str]:
-    """Return the variables that are set, in upper case."""
+    """Return the set variables, in upper case."""
     given = {name.upper(): value for name, value in os.environ.items() if value}
     return {name: value for name, value in given.items() if not is_service_link(name, value)}
 
@@ -243,14 +243,14 @@ def _secret_file_variables(model: type[ProcessSettings], name: str) -> tuple[str
 
 
 def secret_files(model: type[ProcessSettings]) -> dict[str, Path]:
-    """Return the files of secrets that the environment names, by field."""
+    """Return the secret files named in the environment, by field."""
     given = _variables()
     named = ((name, _first(_secret_file_variables(model, name), given)) for name in model.model_fields)
     return {name: Path(given[where]) for name, where in named if where is not None}
 
 
 def _secrets(model: type[ProcessSettings], texts: Mapping[str, str], lines: list[str]) -> dict[str, str]:
-    """Return the secrets that files hold, by field; add a line for each fault to ``lines``."""
+    """Return the secrets in files, by field; add a line per fault to ``lines``."""
     found: dict[str, str] = {}
     for name, path in secret_files(model).items():
         where = _first(_secret_file_variables(model, name), _variables())
@@ -335,7 +335,7 @@ def _others(model: type[ProcessSettings]) -> list[type[ProcessSettings]]:
 def _lines(model: type[ProcessSettings], error: ValidationError) -> list[str]:
     names = {name: _used(model, name) for name in model.model_fields}
     lines = []
-    # Values are quoted from the environment, because the model hides them in its errors.
+    # Values are quoted from the environment, as the model hides them in its errors.
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         if fault["type"] == "default_factory_not_called":
             continue  # the consequence of another fault that has its own line
@@ -343,7 +343,7 @@ def _lines(model: type[ProcessSettings], error: ValidationError) -> list[str]:
         name = next((name for name in names if head in {name, variable(model, name)}), str(head))
         where = names.get(name, name) + "".join(f"[{part!r}]" for part in path)
         text = fault["msg"].removeprefix("Value error, ")
-        # Faults of several settings name them in their text.
+        # Faults of several settings already name them in their text.
         lines.append(f"{where}: {text[:1].lower()}{text[1:]}{_given(model, name)}" if where else text)
     return lines
 
@@ -367,7 +367,7 @@ def is_collection(annotation: Any) -> bool:  # noqa: ANN401
 
 
 def is_plain_list(annotation: Any) -> bool:  # noqa: ANN401
-    """Return whether a field's variable may be texts with commas between them: a list, but not one of mappings."""
+    """Return whether a field's variable may be comma-separated text: a list, but not of mappings."""
     return any(
         (get_origin(part) or part) in {list, tuple, set, frozenset}
         and not any((get_origin(item) or item) is dict for item in get_args(part))

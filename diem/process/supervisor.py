@@ -1,8 +1,8 @@
-"""Supervise child processes: start them, restart those that die, stop them in order, and end them with this process.
+"""Supervises child processes: starts them, restarts dead ones, stops them in order, and ends them with this process.
 
 Every child's standard input is a socket whose other end only the supervisor holds: a child reads the end of file when
-the supervisor has died, in whatever way (see ``diem.process.lifecycle``), and writes heartbeats there. One that has
-stopped writing them is killed (see ``diem.process.watchdog``).
+the supervisor dies in whatever way (see ``diem.process.lifecycle``), and writes heartbeats to it. One that stops
+writing them is killed (see ``diem.process.watchdog``).
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from diem.process.watchdog import HEARTBEAT_S, HUNG_AFTER_S, WANTED, HangDetecto
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A child to run. ``env`` is its whole environment; both of its outputs are appended to ``log``.
+    """A child to run. ``env`` is its whole environment; both outputs are appended to ``log``.
 
-    Without a log, the outputs are discarded, or with ``inherit`` those of the supervisor. Children start together; they
-    stop in stages, the highest stage first. ``sweep`` kills what remains of a dead child's process group before its
-    restart: workers that outlive their master would hold its ports.
+    Without a log, the outputs are discarded, or with ``inherit`` go to the supervisor's. Children start together; they
+    stop in stages, the highest stage first. ``sweep`` kills the remainder of a dead child's process group before its
+    restart: workers outliving their master would hold its ports.
     """
 
     name: str
@@ -56,7 +56,7 @@ class ChildState(StrEnum):
 class ChildEvent(NamedTuple):
     """A change of a child: ``kind`` is started, died, failed, stopped, killed or hung.
 
-    One that hung is killed, and dies.
+    A hung child is killed, and then dies.
 
     ``code`` is its exit code, or the negative number of the signal that ended it; ``delay_s`` is the time to its
     restart.
@@ -83,9 +83,9 @@ class ChildStatus(NamedTuple):
 
 
 async def spawn(spec: Spec, stdin: int, hung_after_s: float) -> Process:
-    """Start a child in a process group of its own; ``stdin`` is the descriptor of its standard input.
+    """Start a child in its own process group; ``stdin`` is the descriptor of its standard input.
 
-    It is asked for heartbeats within ``hung_after_s``.
+    It is requested to send heartbeats within ``hung_after_s``.
 
     Raises:
         OSError: it cannot be started, or its log cannot be opened.
@@ -101,7 +101,7 @@ async def spawn(spec: Spec, stdin: int, hung_after_s: float) -> Process:
             stdin=stdin,
             stdout=output,
             stderr=output,
-            # A session of its own, so that Ctrl-C at the terminal reaches only the supervisor, which stops in order.
+            # Its own session, so that Ctrl-C at the terminal reaches only the supervisor, which stops in order.
             start_new_session=True,
         )
     finally:
@@ -115,7 +115,7 @@ def send(process: Process | None, number: signal.Signals) -> bool:
         return False
     with contextlib.suppress(ProcessLookupError):
         if number == signal.SIGKILL:
-            os.killpg(process.pid, number)  # with the processes that it has started
+            os.killpg(process.pid, number)  # with its descendants
         else:
             process.send_signal(number)
     return True
@@ -125,7 +125,7 @@ EXIT_NOT_STARTED: Final = 127
 RESTART_BASE_S: Final = 0.25
 RESTART_CAP_S: Final = 5.0
 STABLE_AFTER_S: Final = 10.0
-"""Uptime after which a death counts as the first again, and is followed by a restart at once."""
+"""Uptime after which a death counts as the first again, with an immediate restart."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -147,10 +147,10 @@ class _Child:
 
 
 class Supervisor:
-    """Runs the children of ``specs`` until it is stopped; calls ``on_event``, which must not block, on every change.
+    """Runs the children of ``specs`` until stopped; calls ``on_event``, which must not block, on every change.
 
-    Errors of ``on_event`` are logged, and do not affect the child. A child that has sent heartbeats, and then none for
-    ``hung_after_s``, is killed.
+    Errors of ``on_event`` are logged and do not affect the child. A child that stops sending heartbeats for
+    ``hung_after_s`` is killed.
     """
 
     def __init__(
@@ -184,8 +184,8 @@ class Supervisor:
         """Start one more child, without waiting.
 
         Raises:
-            ValueError: a child has this name already.
-            RuntimeError: the supervisor is stopping, or has stopped: nobody would stop the new child.
+            ValueError: a child has this name already. RuntimeError: the supervisor is stopping or stopped, so nobody
+                would stop the new child.
         """
         if self._stopping:
             raise RuntimeError("the supervisor is stopping")
@@ -206,7 +206,7 @@ class Supervisor:
         self._tasks.pop(name, None)
 
     async def become(self, specs: Sequence[Spec], seconds: float) -> None:
-        """Start those of ``specs`` that do not run, then :meth:`remove` all other children.
+        """Start those of ``specs`` not running, then :meth:`remove` all other children.
 
         The children of a stage are removed together, the highest stage first, so that consumers stop before their
         sources.
@@ -225,7 +225,7 @@ class Supervisor:
         return child is not None and send(child.process, number)
 
     def check_heartbeats(self) -> None:
-        """Kill the children that hang. Called every ``HEARTBEAT_S`` seconds."""
+        """Kill hung children. Called every ``HEARTBEAT_S`` seconds."""
         for child in self._children.values():
             if (
                 child.link is None
@@ -264,7 +264,7 @@ class Supervisor:
         self._timer = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._check)
 
     def _check(self) -> None:
-        # Never two in a row: a supervisor that was late or stopped itself has no heartbeats to miss for that time.
+        # Never two in a row: a supervisor that was late or suspended must not count that time as missed heartbeats.
         self._schedule_check()
         self.check_heartbeats()
 

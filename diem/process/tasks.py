@@ -1,4 +1,4 @@
-"""Tasks that nobody awaits: their end, and what becomes of their errors."""
+"""Tasks that nobody awaits: their end, and the handling of their errors."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def on_failure(report: Callable[[BaseException], None]) -> Callable[["asyncio.Task[Any]"], None]:
-    """Return a done callback of a task that reports its error, if it ended with one."""
+    """Return a done callback for a task that reports its error, if any."""
 
     def done(task: "asyncio.Task[Any]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -18,7 +18,7 @@ def on_failure(report: Callable[[BaseException], None]) -> Callable[["asyncio.Ta
 
 @asynccontextmanager
 async def cancelled_at_the_end() -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Yield a list for tasks that are cancelled at the end of the block; the error of one that failed is raised."""
+    """Yield a list for tasks to cancel at the end of the block; the error of a failed one is raised."""
     tasks: list[asyncio.Task[None]] = []
     try:
         yield tasks

@@ -86,10 +86,10 @@ TLS_BUFFER_BYTES: Final = 256 * 1024
 
 
 def map_large_buffers() -> None:
-    """Have glibc map each buffer of 256 KiB or more by itself, so that unused pages take no memory.
+    """Make glibc map each buffer of 256 KiB or more separately, so that unused pages take no memory.
 
-    That is its behaviour until the first such buffer is freed. From then on they come from the heap, where a TLS
-    connection takes 46 KiB instead of 24 (docs/performance.md). Other C libraries are left as they are.
+    It does so until the first such buffer is freed; then they come from the heap, where a TLS connection takes 46 KiB
+    instead of 24 (docs/performance.md). No effect on other C libraries.
     """
     import ctypes  # noqa: PLC0415  # only listeners with TLS need it
 
@@ -98,7 +98,7 @@ def map_large_buffers() -> None:
 
 
 def server_tls(settings: TlsSettings, on_reload: "OnReload") -> ServerTls | None:
-    """Return the TLS of a public listener, None if it has none; ``on_reload`` registers what a SIGHUP calls.
+    """Return the TLS of a public listener, None without; ``on_reload`` registers a function to call on SIGHUP.
 
     Raises:
         ConfigurationError: the certificate cannot be used, or there is a key without a certificate.
@@ -127,7 +127,7 @@ class InternalTlsSettings(Protocol):
 
 
 OnReload = Callable[[Callable[[], None]], None]
-"""Registers what a SIGHUP calls."""
+"""Registers a function to call on SIGHUP."""
 
 
 def internal_tls(settings: InternalTlsSettings, host: str, on_reload: OnReload | None) -> ServerTls | None:
@@ -145,9 +145,9 @@ def internal_tls(settings: InternalTlsSettings, host: str, on_reload: OnReload |
 
 
 class LinkTls:
-    """TLS of ``wss`` links that a process dials: which authorities it trusts.
+    """TLS of a process's outgoing ``wss`` links: the trusted authorities.
 
-    Those of the system are loaded at the first use only, because most processes have no such links.
+    The system's are loaded on first use only, because most processes have no such links.
 
     Raises:
         BadAuthorities: from the constructor.
@@ -158,7 +158,7 @@ class LinkTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The context, which verifies certificates and host names."""
+        """The context; it verifies certificates and host names."""
         if self._context is None:
             self._context = client_context()
         return self._context
@@ -168,7 +168,7 @@ def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext
     """Return a context for TLS 1.2 and 1.3 with this certificate chain.
 
     Raises:
-        BadCertificate: a file is missing, the key does not match, has a password, or may be read by everybody.
+        BadCertificate: a file is missing, or the key does not match, has a password, or is world-readable.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -178,7 +178,7 @@ def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext
     password_requests: list[bool] = []
 
     def no_password() -> bytes:
-        # Without this, OpenSSL would wait for a password at the terminal.
+        # Without this, OpenSSL would prompt for a password at the terminal.
         password_requests.append(True)
         return b""
 
@@ -211,7 +211,7 @@ def client_context(ca_file: Path | None = None) -> ssl.SSLContext:
 
 
 def pinned_context(certificate: Path) -> ssl.SSLContext:
-    """Return a context that accepts exactly the first certificate of a file, by whatever name it is reached.
+    """Return a context that accepts exactly the first certificate of a file, under any host name.
 
     For programs that can read the server's own certificate file, on the same machine.
 
@@ -221,7 +221,7 @@ def pinned_context(certificate: Path) -> ssl.SSLContext:
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     try:
         text = certificate.read_text(encoding="ascii", errors="replace")
-        # The chain after it belongs to an authority, which issues certificates for others, too.
+        # The rest of the chain belongs to an authority, which certifies others, too.
         first = begin + text.split(begin, 1)[1].split(end, 1)[0] + end
         context = ssl.create_default_context(cadata=first)
     except OSError as error:
@@ -234,7 +234,7 @@ def pinned_context(certificate: Path) -> ssl.SSLContext:
 
 
 def unverified_context() -> ssl.SSLContext:
-    """Return a context that accepts any certificate: for probes, which send and learn nothing but an answer."""
+    """Return a context that accepts any certificate: only for probes that just need an answer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

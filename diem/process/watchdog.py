@@ -1,8 +1,8 @@
-"""Watchdog: a process sends heartbeats from its event loop, and who supervises it ends it when they stop.
+"""Watchdog: a process sends heartbeats from its event loop, and its supervisor ends it when they stop.
 
-A process that is killed closes its connections, so its clients and peers go elsewhere at once; one that hangs keeps
-them, and its kernel accepts more. Our own supervisor reads the heartbeats from the standard input of the process, which
-is a socket; systemd from ``NOTIFY_SOCKET`` (sd_notify(3), ``WatchdogSec=``). Kubernetes asks at ``/livez``.
+A killed process closes its connections, so its clients and peers go elsewhere at once; a hung one keeps them, and its
+kernel accepts more. Our own supervisor reads the heartbeats from the standard input of the process, which is a socket;
+systemd from ``NOTIFY_SOCKET`` (sd_notify(3), ``WatchdogSec=``). Kubernetes polls ``/livez``.
 """
 
 import asyncio
@@ -17,21 +17,22 @@ from typing import Final, Self
 HEARTBEAT_S: Final = 1.0
 """Seconds between two heartbeats."""
 HUNG_AFTER_S: Final = 12.0
-"""Seconds without a heartbeat after which a process hangs: links are cut after 5 s, clients leave within 9 s, and a
-bridge loses its partitions after 10 s, so nobody is there who could lose something."""
+"""Seconds without a heartbeat after which a process counts as hung: links are cut after 5 s, clients leave within 9 s,
+and a bridge loses its partitions after 10 s, so by then nobody can lose anything."""
 WANTED: Final = "WATCHDOG_USEC"
-"""Variable with the microseconds within which a supervisor wants a heartbeat, ours or systemd (sd_watchdog_enabled(3)).
-Supervisors of earlier releases do not set it, and would take what is written for the end of a process."""
+"""Variable with the microseconds within which a supervisor, ours or systemd, expects a heartbeat
+(sd_watchdog_enabled(3)). Supervisors of earlier releases do not set it, and would mistake a heartbeat for the end of
+the process."""
 _VARIABLES: Final = ("NOTIFY_SOCKET", WANTED, "WATCHDOG_PID")
 _BYTES: Final = 4096
-"""More heartbeats than are ever waiting."""
+"""More bytes than there are ever heartbeats waiting."""
 
 
 @contextlib.contextmanager
 def heartbeats(*, supervised: bool) -> Iterator[None]:
-    """Send heartbeats to the supervisor, if there is one, or to systemd, if they are wanted, while the block runs.
+    """Send heartbeats, if requested, to the supervisor or systemd while the block runs.
 
-    They need the running loop. Children do not inherit the variables.
+    Needs the running loop. Children do not inherit the variables.
     """
     given = {name: os.environ.pop(name, "") for name in _VARIABLES}
     with contextlib.ExitStack() as closing:
@@ -59,10 +60,10 @@ def _to_supervisor() -> None:
 
 
 class _ServiceManager:
-    """The receiver of notifications that ``NOTIFY_SOCKET`` names; they are lost if it does not take them now."""
+    """The receiver of notifications named by ``NOTIFY_SOCKET``; they are lost if it cannot accept them at once."""
 
     def __init__(self, address: str) -> None:
-        # An abstract address begins with a null byte, in the variable with an "@".
+        # An abstract address begins with a null byte, written "@" in the variable.
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
@@ -83,7 +84,7 @@ class _ServiceManager:
 
 @contextlib.contextmanager
 def _repeated(calls: list[Callable[[], None]]) -> Iterator[None]:
-    """Call these now and every ``HEARTBEAT_S`` seconds while the block runs."""
+    """Call these at once, then every ``HEARTBEAT_S`` seconds, while the block runs."""
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
 
@@ -101,7 +102,7 @@ def _repeated(calls: list[Callable[[], None]]) -> Iterator[None]:
 
 
 def has_heartbeat(link: socket.socket) -> bool:
-    """Return whether a process has written to the other end of its standard input, and discard what it wrote."""
+    """Read a process's heartbeats from the other end of its standard input; return whether there were any."""
     try:
         return bool(link.recv(_BYTES))
     except OSError:  # nothing, or it has closed its end
@@ -109,10 +110,10 @@ def has_heartbeat(link: socket.socket) -> bool:
 
 
 class HangDetector:
-    """Detects that a process hangs, by checks every ``HEARTBEAT_S`` seconds. One that never sends heartbeats cannot.
+    """Detects a hung process by checks every ``HEARTBEAT_S`` seconds. Without any heartbeats, none is detected.
 
-    The checks without a heartbeat are counted, not the seconds: where the supervisor does not run either, because the
-    machine sleeps or is overloaded, or everything was stopped together, no process hangs.
+    Checks without a heartbeat are counted, not seconds: while the supervisor does not run either (the machine sleeps or
+    is overloaded, or everything is suspended), no process counts as hung.
     """
 
     def __init__(self, limit_s: float = HUNG_AFTER_S) -> None:
@@ -120,12 +121,12 @@ class HangDetector:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: with another process."""
+        """Start over with another process."""
         self._sends = False
         self._missed = 0
 
     def check(self, *, received: bool) -> bool:
-        """Return whether the process hangs since this check: only once until it sends another heartbeat."""
+        """Return whether the process became hung with this check: at most once until its next heartbeat."""
         if received:
             self._sends, self._missed = True, 0
         elif self._sends:

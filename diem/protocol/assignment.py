@@ -46,7 +46,7 @@ class Snapshot(NamedTuple):
         return self.map.home(endpoint) == HOT
 
     def owner(self, endpoint: bytes, clone: int) -> Owner | None:
-        """Return the server of a clone that owns ``endpoint``; None if it is hot, or nobody owns it now."""
+        """Return a clone's owner of ``endpoint``; None if it is hot or has no owner now."""
         group = self.clones.get(clone)
         if group is None:
             return None
@@ -59,12 +59,12 @@ def member_id(number: int) -> str:
 
 
 def client_id(owner: Owner) -> str:
-    """Return the client id by which a member of the group publishes its URLs."""
+    """Return the client id in which a member of the group publishes its URLs."""
     return "|".join(owner)
 
 
 def parse_client_id(text: str) -> Owner | None:
-    """Return the server that a client id names; None if it has another form."""
+    """Return the server in a client id; None if it has another form."""
     parts = text.split("|")
     return Owner(*parts) if len(parts) == len(Owner._fields) and all(parts) else None
 

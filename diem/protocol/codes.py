@@ -42,7 +42,7 @@ _FINAL_STANDARD = {
 
 
 def reconnects(code: int) -> bool:
-    """Return whether a client reconnects after this close code: not if the client is at fault, and would repeat it."""
+    """Return whether a client reconnects after this close code: not if it is at fault and would repeat it."""
     return code < Close.BAD_REQUEST and code not in _FINAL_STANDARD
 
 

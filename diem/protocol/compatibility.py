@@ -1,8 +1,8 @@
 """Versions of the internal protocol: feeds, links of proxies, the watch, REST of internal listeners, the map; pure.
 
-Both ends of a connection announce the versions that they speak, with the proof of the key (docs/protocol.md section
-7.2). The version grows when a process has to say or to understand something that its peers of earlier releases cannot
-ignore; ``OURS.oldest`` grows when a release no longer speaks with those.
+Both ends of a connection announce their versions with the proof of the key (docs/protocol.md section 7.2). The version
+is increased by changes that peers of earlier releases cannot ignore; ``OURS.oldest`` when support for those releases
+ends.
 """
 
 import re
@@ -12,7 +12,7 @@ _RANGE: Final = re.compile(r"([1-9][0-9]{0,5})-([1-9][0-9]{0,5})")
 
 
 class Versions(NamedTuple):
-    """The versions that a process speaks, from the oldest to the newest."""
+    """The versions supported by a process, from oldest to newest."""
 
     oldest: int
     newest: int
@@ -23,22 +23,22 @@ class Versions(NamedTuple):
 
     @property
     def announcement(self) -> str:
-        """The versions as they are announced."""
+        """The versions in the form announced."""
         return f"{self.oldest}-{self.newest}"
 
     def speaks_with(self, other: "Versions") -> bool:
-        """Return whether there is a version that both speak."""
+        """Return whether the two have a version in common."""
         return self.oldest <= other.newest and other.oldest <= self.newest
 
 
 OURS: Final = Versions(1, 2)
-"""Of this release. Version 2: announces its versions, and ignores messages of feeds that it does not know."""
+"""Versions of this release. Version 2 announces its versions, and ignores unknown feed messages."""
 UNANNOUNCED: Final = Versions(1, 1)
-"""Of a peer that announces nothing, as all releases before the first one that does."""
+"""Versions of a peer that announces none, as early releases do."""
 
 
 def parse(announced: str | None) -> Versions | None:
-    """Return the versions that a peer announced (None: it announced nothing); None if they are malformed."""
+    """Parse the versions announced by a peer (None: nothing announced); None if malformed."""
     if announced is None:
         return UNANNOUNCED
     match = _RANGE.fullmatch(announced)
@@ -47,6 +47,6 @@ def parse(announced: str | None) -> Versions | None:
 
 
 def remedy(theirs: Versions, peer: str) -> str:
-    """Return the line about a peer with which this process has no version in common: both sides, and what to do."""
+    """Return the line about a peer without a common version: both sides, and the remedy."""
     older = "this process" if theirs.oldest > OURS.newest else peer
     return f"{peer} speaks version {theirs} of the internal protocol, this process {OURS}: replace {older} first"

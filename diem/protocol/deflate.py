@@ -1,7 +1,7 @@
 """Compressed update frames (RFC 7692 without context takeover): built once, and shared by all receivers.
 
-A frame begins with a stored block that holds the update up to its data, so that whoever handles frames by their bytes
-(conflation, versions) reads a compressed one like any other. The block that follows refers back to it.
+A frame begins with a stored block that holds the update up to its data, so that code working on frame bytes
+(conflation, versions) reads compressed ones like any other. The next block refers back to it.
 """
 
 import zlib
@@ -11,17 +11,17 @@ from diem.protocol.frames import COMPRESSED_TEXT, text_frame
 from diem.protocol.update import AFTER_NAME, DATA_FIELD, HEAD
 
 MIN_DATA_BYTES: Final = 256
-"""Shortest data that is compressed: less saves no packet."""
+"""Shortest compressed data: less saves no packet."""
 WINDOW_BITS: Final = 12
-"""Data of 4 KiB gains nothing by a larger window, which takes memory at the receiver."""
+"""A larger window gains nothing for 4 KiB of data, but takes memory at the receiver."""
 _LEVEL: Final = 1
 """A third of the time of the default level, for 5 % more bytes of market data."""
 _FLUSH_MARK_BYTES: Final = 4
-"""End of each flush, which the receiver adds (section 7.2.1)."""
+"""End of each flush, re-added by the receiver (section 7.2.1)."""
 
 
 def deflated_frame(endpoint: bytes, update: bytes) -> bytes:
-    """Return the frame of an ``update`` of ``endpoint`` with its data compressed; as it is if that is no shorter."""
+    """Return the frame of an ``update`` of ``endpoint`` with its data compressed, or uncompressed if not shorter."""
     start = len(HEAD) + len(endpoint) + AFTER_NAME
     if len(update) - start < MIN_DATA_BYTES or not update.startswith(DATA_FIELD, start):
         return text_frame(update)

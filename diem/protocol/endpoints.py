@@ -13,10 +13,10 @@ from diem.errors import DiemError
 MAX_NAME_BYTES = 256
 """Longest name (docs/reliability.md S11)."""
 MAX_COVERAGES = 1024
-"""Most remembered sets of prefixes; the least recently used is evicted."""
+"""Maximum number of cached prefix sets; the least recently used is evicted."""
 
 CANARY = "/canary/"
-"""Names below it are those of ``diem canary``: the catalogue and recorded traffic leave them out."""
+"""Prefix of the endpoints of ``diem canary``, excluded from the catalogue and recorded traffic."""
 
 PATTERN = r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+"
 """Regular expression of names; those that match can still be too long, or have a ``.`` or ``..`` segment."""
@@ -32,7 +32,7 @@ class BadName(DiemError):
     reason: str
 
     def __str__(self) -> str:
-        """Return one line with the string, cut to a readable length, and the reason."""
+        """Return one line with the string, truncated to a readable length, and the reason."""
         shown = self.name if len(self.name) <= 64 else self.name[:61] + "..."
         return f"{shown!r} is not an endpoint name: {self.reason}"
 
@@ -41,8 +41,8 @@ def check(name: str) -> str:
     """Return ``name`` if it is an endpoint name.
 
     Raises:
-        BadName: it is too long, has a character outside the rule, an empty segment, or a ``.`` or ``..`` segment
-            (which an HTTP client would resolve away on its own).
+        BadName: it is too long, has a forbidden character, an empty segment, or a ``.`` or ``..`` segment (which HTTP
+            clients resolve away).
     """
     if len(name) > MAX_NAME_BYTES:
         raise BadName(name, f"longer than {MAX_NAME_BYTES} bytes")
@@ -63,7 +63,7 @@ def is_valid(name: str) -> bool:
 
 
 def ancestors(name: str) -> Iterator[str]:
-    """Yield the names that ``name`` is below, the longest first: ``/dam/prices``, ``/dam`` of ``/dam/prices/GR``."""
+    """Yield the ancestors of ``name``, longest first: ``/dam/prices``, ``/dam`` of ``/dam/prices/GR``."""
     name = name.rpartition("/")[0]
     while name:
         yield name
@@ -72,7 +72,7 @@ def ancestors(name: str) -> Iterator[str]:
 
 @lru_cache(MAX_COVERAGES)
 def coverage(prefixes: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return a function that says whether an endpoint is one of the prefixes or below one.
+    """Return a predicate for endpoints equal to or below one of the prefixes.
 
     ``/dam`` does not cover ``/damage``; ``/`` covers all. The prefixes are prepared once, and the tokens of a plan
     share one function.

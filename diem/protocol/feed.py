@@ -39,7 +39,7 @@ SUBPROTOCOL: Final = "diem.feed.v1"
 STORE: Final = "store"
 """The only stream of a store's feed, and of a Broadcast node's."""
 MAX_BATCH_BYTES: Final = 1 << 20
-"""Longest frame that a reader accepts; feeds stay far below it (256 KiB)."""
+"""Longest frame accepted by a reader; feeds stay far below it (256 KiB)."""
 
 MAX_RECORDS: Final = 1000
 """Records in one batch: about 200 KiB without data."""
@@ -61,12 +61,12 @@ class FeedError(DiemError):
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Reader to feed, first: its next position in each stream, and the source of these positions (None = none)."""
+    """Reader to feed, first message: its next position in each stream, and their source (None = none)."""
 
     source: str | None
     positions: Mapping[str, int]
     data: bool = False
-    """Updates shall carry their data, where there is any; readers of earlier releases cannot take it."""
+    """True to request updates with data, if any; readers of earlier releases cannot handle it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,14 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Feed to reader: everything that the stream had when the reader resumed has been sent."""
+    """Feed to reader: the stream's content at the time of ``resume`` has been sent."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """Feed to reader: these endpoints had malformed records; their subscribers must fetch them."""
+    """Feed to reader: these endpoints had malformed records, so subscribers must fetch them."""
 
     endpoints: Sequence[str]
     """At most :data:`MAX_RESYNC`."""
@@ -94,17 +94,17 @@ class Resync:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Feed to reader: stream -> URL for clients of the server that owns it; always for all streams of the group."""
+    """Feed to reader: stream -> public URL of its owner; always for all streams of the group."""
 
     owners: Mapping[str, str]
     left: bool = False
-    """The answer to a :class:`Leave`: the bridge has left its group, and others own all partitions that it had; without
+    """The answer to a :class:`Leave`: the bridge has left its group, and others own all its former partitions; without
     owners, there are no others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Reader to feed of a group: it is about to stop. The bridge leaves its group, and serves the link as before."""
+    """Reader to feed of a group: the reader is about to stop. The bridge leaves its group, but serves the link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class UnknownMessage:
-    """A message of a later release, which is ignored; peers of version 1 of the internal protocol are not sent any."""
+    """An ignored message of a later release; never sent to peers of version 1 of the internal protocol."""
 
 
 class Batch(NamedTuple):
@@ -152,7 +152,7 @@ def encode(message: Control) -> bytes:  # noqa: PLR0911 - one for each message
 
 
 def decode(data: bytes) -> Control | UnknownMessage:  # noqa: PLR0911 - one for each message
-    """Decode a control message; fields that are not known are ignored.
+    """Decode a control message, ignoring unknown fields.
 
     Raises:
         FeedError: the data is not one.
@@ -185,7 +185,7 @@ def decode(data: bytes) -> Control | UnknownMessage:  # noqa: PLR0911 - one for 
 
 
 def store_source(store: str, forgotten: int) -> str:
-    """Return the source of a store that has removed the endpoints whose deletion has a sequence up to ``forgotten``."""
+    """Return the source of a store that has removed the endpoints deleted at sequences up to ``forgotten``."""
     return f"{store}.{forgotten}" if forgotten else store
 
 
@@ -247,7 +247,7 @@ def _records(data: bytes, offset: int) -> Iterator[Change]:
         offset_next = key_end + value_length
         if offset_next > end:
             raise FeedError("a record is cut short")
-        # What a named tuple's constructor does, in half the time: this loop runs for every update of the system.
+        # A named tuple's constructor in half the time: this loop runs for every update of the system.
         yield new(Change, (sequence, data[offset + size : key_end], version, kind, data[key_end:offset_next]))
         offset = offset_next
 

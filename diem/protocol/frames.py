@@ -24,11 +24,11 @@ _COLON: Final = ord(":")
 
 
 class BadFrame(DiemError):
-    """A frame that no server of this protocol sends: the link is closed."""
+    """An invalid frame of a server: the link is closed."""
 
 
 class FrameRun(NamedTuple):
-    """Consecutive whole update frames, which can be written to a client as they are."""
+    """Consecutive whole update frames, ready to be written to a client."""
 
     data: bytes
     frames: int
@@ -50,7 +50,7 @@ Piece = FrameRun | Text | ControlFrame
 
 
 class Splitter:
-    """Splits a stream, in chunks of any size, into pieces. Between chunks it holds part of one frame (<= 1 MiB)."""
+    """Splits a stream, in chunks of any size, into pieces. Buffers part of one frame (<= 1 MiB) between chunks."""
 
     __slots__ = ("tail",)
 
@@ -59,7 +59,7 @@ class Splitter:
         """Beginning of an incomplete frame."""
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Return the pieces that ``data`` completes, in order.
+        """Return the pieces completed by ``data``, in order.
 
         Raises:
             BadFrame: a masked, fragmented, binary or oversize frame.
@@ -95,9 +95,9 @@ class Splitter:
 
 
 def short_run(data: bytes) -> int:
-    """Return the number of frames in ``data`` if it is nothing but whole update frames with short headers, else 0.
+    """Return the number of frames in ``data`` if it consists of whole update frames with short headers, else 0.
 
-    Nearly every chunk is; the check costs one dict lookup a frame.
+    Nearly every chunk does; the check costs one dict lookup per frame.
     """
     at = frames = 0
     end = len(data)
@@ -130,7 +130,7 @@ def read_update(frame: bytes) -> tuple[bytes, int, int]:
     """Return endpoint and version of an update frame, and the offset of its payload.
 
     Raises:
-        BadFrame: endpoint or version are not in their places.
+        BadFrame: endpoint or version are out of place.
     """
     start = frame.find(HEAD, 2, MAX_HEADER_BYTES + len(HEAD))
     name = start + len(HEAD)
@@ -143,7 +143,7 @@ def read_update(frame: bytes) -> tuple[bytes, int, int]:
 
 
 def _extended(data: bytes, at: int, length: int) -> tuple[int, int]:
-    """Return offset and length of the payload of a frame with a long header; the offset is beyond incomplete data."""
+    """Return offset and length of the payload of a frame with a long header; for incomplete data, beyond its end."""
     if length > 127:
         raise BadFrame("a masked frame")
     body = at + (4 if length == 126 else 10)
@@ -198,7 +198,7 @@ def frame_has_data(frame: bytes) -> bool:
 
 
 def conflation_key(frame: bytes) -> bytes:
-    """Return the key of a held frame: of the frames with one key only the latest is kept.
+    """Return the key of a held frame: only the latest frame of each key is kept.
 
     The key of an update is its endpoint. A ``moved`` or ``resync`` of one endpoint has another key
     (:func:`conflation_keys`), because neither replaces the update before it, which a proxy retains for its other

@@ -19,17 +19,17 @@ MAX_FETCH_WINDOW_MS: Final = 10_000
 MAX_NAMES: Final = 100
 """Limit of names in one message, beyond which it is refused with ``too_many`` (docs/reliability.md S11)."""
 SUBSCRIPTIONS: Final = 1024
-"""Subscriptions of one connection, unless configured otherwise (docs/reliability.md S10): a page of 1,000 series fits,
-and a client with so many in all is refused at no server of a group, wherever endpoints move."""
+"""Subscriptions per connection, unless configured otherwise (docs/reliability.md S10): enough for a page of 1,000
+series, and for a client with this many in all to be refused at no server of a group, wherever endpoints move."""
 CLIENT_ID: Final = re.compile(r"[A-Za-z0-9_-]{8,64}")
-"""Ids that clients give themselves: random and not personal."""
+"""Self-chosen ids of clients: random and not personal."""
 MAX_VERSION: Final = 2**53 - 1
 """Limit of versions and ids: every JSON parser reads such numbers exactly (RFC 8259 section 6)."""
 
 
 @dataclass(eq=False)
 class MessageError(DiemError):
-    """A client message was refused: it is answered with an ``error`` frame."""
+    """A refused client message, answered with an ``error`` frame."""
 
     template = "{code}: {message}"
 
@@ -39,7 +39,7 @@ class MessageError(DiemError):
 
 
 class Refusal(NamedTuple):
-    """Reason to reject a name; ``owner`` is the URL of the server that has it, if known (``not_owner``)."""
+    """Reason to reject a name; ``owner`` is the URL of its server, if known (``not_owner``)."""
 
     code: ErrorCode
     message: str
@@ -49,10 +49,10 @@ class Refusal(NamedTuple):
 BAD_NAME: Final = Refusal(ErrorCode.BAD_NAME, "not an endpoint name")
 """One short text for all: a reply must not be many times longer than its request (docs/protocol.md section 1)."""
 FORBIDDEN: Final = Refusal(ErrorCode.FORBIDDEN, "not covered by the token")
-"""Also for endpoints that do not exist: the refusal must not show whether they do."""
+"""The same for nonexistent endpoints, so as not to reveal their existence."""
 
 
-# Requests of clients are named tuples: a frozen dataclass takes twice as long to make, and one is made of each message.
+# Requests of clients are named tuples: frozen dataclasses take twice as long to create, once per message.
 
 
 class Auth(NamedTuple):
@@ -63,18 +63,18 @@ class Auth(NamedTuple):
 
 
 class Subscribe(NamedTuple):
-    """``subscribe``: endpoint names, not validated, with the versions that the client holds (0 = none).
+    """``subscribe``: endpoint names, not validated, with the client's versions (0 = none).
 
-    ``rejected`` are the names of the request that were refused already; the reply includes them.
+    ``rejected`` are already refused names of the request; the reply includes them.
     """
 
     id: int
     endpoints: dict[str, int]
     rejected: Mapping[str, Refusal] = MappingProxyType({})
     client: str | None = None
-    """The client's random id, with its first request, where ``welcome`` says that traffic is recorded (section 8)."""
+    """The client's random id, with its first request, if ``welcome`` announces the recording of traffic (section 8)."""
     data: bool = False
-    """Updates of these endpoints shall carry their data, where ``welcome`` says that this can be asked for."""
+    """True to request updates with data, if ``welcome`` offers it."""
 
 
 class Unsubscribe(NamedTuple):
@@ -93,7 +93,7 @@ def parse(data: bytes, limit: int | None = MAX_NAMES) -> Request:
 
     Raises:
         MessageError: ``bad_json``, ``bad_message`` (no object, unknown type, wrong, missing or unknown fields) or
-            ``too_many``; with the request's id when it could be read.
+            ``too_many``; with the request's id if readable.
     """
     try:
         message = orjson.loads(data)
@@ -159,7 +159,7 @@ _ENDPOINTS_FIELDS: Final = frozenset({"type", "id", "endpoints"})
 
 
 def _only(message: dict[str, Any], fields: frozenset[str], request_id: int) -> None:
-    # Otherwise a misspelt field would be ignored silently, and the client would wait forever for its effect.
+    # Otherwise a misspelt field would be silently ignored, and the client would wait forever for its effect.
     if len(message) != len(fields):
         unknown = ", ".join(sorted(message.keys() - fields))[:100]
         raise MessageError(ErrorCode.BAD_MESSAGE, f"unknown fields: {unknown}", request_id)
@@ -175,12 +175,12 @@ def _is_count(value: object) -> bool:
 
 
 def over_limit(limit: int) -> Refusal:
-    """Return the refusal of a client that has ``limit`` subscriptions."""
+    """Return the refusal of a client with ``limit`` subscriptions."""
     return Refusal(ErrorCode.LIMIT, f"over {limit} subscriptions (DIEM_*_SUBSCRIPTIONS)")
 
 
 def not_owner(owner: str | None) -> Refusal:
-    """Return the refusal of an endpoint that another server, at the URL ``owner``, has."""
+    """Return the refusal of an endpoint of another server, at the URL ``owner``."""
     return Refusal(ErrorCode.NOT_OWNER, "served elsewhere", owner)
 
 
@@ -198,8 +198,8 @@ def welcome(
 ) -> bytes:
     """Encode ``welcome``, the first message of every connection.
 
-    ``traffic``: clients may send their id; ``data``: they may ask for the data of updates; ``fetch_window_ms``: the
-    time over which they spread their fetches; ``heartbeat_ms``: the time within which they are sent a frame.
+    ``traffic``: clients may send their id; ``data``: they may request updates with data; ``fetch_window_ms``: window
+    for spreading their fetches; ``heartbeat_ms``: maximum time between frames to them.
     """
     message: dict[str, Any] = {
         "type": "welcome",
@@ -243,12 +243,12 @@ def _refusal(refusal: Refusal) -> dict[str, str]:
 
 
 def unsubscribed(request_id: int, endpoints: Iterable[str]) -> bytes:
-    """Encode the reply to ``unsubscribe``, after which nothing follows for these endpoints."""
+    """Encode the reply to ``unsubscribe``; nothing follows for these endpoints."""
     return orjson.dumps({"type": "unsubscribed", "id": request_id, "endpoints": list(endpoints)})
 
 
 def status(*, live: bool, since: str, endpoints: Iterable[str] | None = None) -> bytes:
-    """Encode ``status``: whether updates are current, of ``endpoints`` alone if given."""
+    """Encode ``status``: whether updates are current, for ``endpoints`` only if given."""
     reply: dict[str, Any] = {"type": "status", "live": live, "since": since}
     if endpoints is not None:
         reply["endpoints"] = list(endpoints)
@@ -256,14 +256,14 @@ def status(*, live: bool, since: str, endpoints: Iterable[str] | None = None) ->
 
 
 def moved(endpoints: Iterable[str], owner: str | None) -> bytes:
-    """Encode ``moved``: these endpoints are at the server ``owner``, or at the one that the metadata service names."""
+    """Encode ``moved``: these endpoints are at the server ``owner``, or where the metadata service locates them."""
     # The endpoints first: conflation finds the endpoint of a frame by its first slash.
     reply: dict[str, Any] = {"type": "moved", "endpoints": list(endpoints)}
     return orjson.dumps(reply if owner is None else {**reply, "owner": owner})
 
 
 def resync(endpoints: Iterable[str]) -> bytes:
-    """Encode ``resync``: the client fetches these endpoints again."""
+    """Encode ``resync``: the client refetches these endpoints."""
     return orjson.dumps({"type": "resync", "endpoints": list(endpoints)})
 
 
@@ -279,7 +279,7 @@ def error(code: ErrorCode, message: str, request_id: int | None = None) -> bytes
 
 
 def subscribe(request_id: int, known: Mapping[str, int | None], *, data: bool = False) -> bytes:
-    """Encode a request to subscribe, with the versions that the proxy holds; ``data``: updates shall carry theirs."""
+    """Encode a request to subscribe, with the proxy's versions; ``data``: request updates with data."""
     request = {"type": "subscribe", "id": request_id, "endpoints": known}
     return orjson.dumps({**request, "data": True} if data else request)
 
@@ -290,7 +290,7 @@ def unsubscribe(request_id: int, names: Sequence[str]) -> bytes:
 
 
 class BadMessage(DiemError):
-    """A message that no server of this protocol sends: the link is closed."""
+    """An invalid message of a server: the link is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,14 +304,14 @@ class SubscribedReply:
 
 @dataclass(frozen=True, slots=True)
 class UnsubscribedReply:
-    """Reply to request ``id``, after which nothing follows for its endpoints."""
+    """Reply to request ``id``; nothing follows for its endpoints."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class StatusMessage:
-    """Whether the server's updates are current, of ``endpoints`` alone unless None."""
+    """Liveness of the server's updates, of ``endpoints`` only unless None."""
 
     live: bool
     endpoints: Sequence[str] | None

@@ -41,15 +41,15 @@ def partition_of(key: bytes, count: int) -> int:
 
 
 HOT: Final = -1
-"""In place of a partition: the topic of hot updates, which every bridge reads."""
+"""In place of a partition: the topic of hot updates, read by every bridge."""
 HEAD_KEY: Final = b"head"
-"""Key of the record that is written last and puts the entries before it into effect."""
+"""Key of the record written last, which puts the entries before it into effect."""
 START_KEY: Final = b"start"
-"""Key of a record on links only, not in the topic: the whole map follows."""
+"""Key of a record announcing the whole map, on links only, not in the topic."""
 ACK_PREFIX: Final = b"ack/"
-"""Prefix of the keys of acknowledgements, which report the epoch that a process has read."""
+"""Prefix of the keys of acknowledgements, which report the epoch read by a process."""
 PUBLISHER_ACK: Final = ACK_PREFIX + b"publisher"
-"""Key of the publisher's acknowledgement: the log has all that the epoch requires (docs/protocol.md section 5)."""
+"""Key of the publisher's acknowledgement: the log has everything required by the epoch (docs/protocol.md section 5)."""
 MAX_PARTITIONS: Final = 10_000
 MAX_UNKNOWN_BYTES: Final = 64 * 1024
 """Limit of the names in one acknowledgement, half of the topic's limit; the next one has the rest."""
@@ -69,7 +69,7 @@ class Role(Enum):
 
     SERVING = auto()
     DRAINING = auto()
-    """Delivers to its subscribers and accepts no new ones: the endpoint is moving away."""
+    """Serves existing subscribers only: the endpoint is moving away."""
     NOT_OWNED = auto()
 
 
@@ -83,8 +83,8 @@ class Entry(NamedTuple):
 class Head(NamedTuple):
     """The part of the map that applies to all endpoints.
 
-    ``partitions`` is the P of the hash; entries may name partitions beyond it, so that a topic can grow without moving
-    endpoints that are in no plan. ``epoch`` grows with every head; ``plan`` is the current or last migration.
+    ``partitions`` is the P of the hash; entries may use partitions beyond it, so that a topic can grow without moving
+    unplanned endpoints. ``epoch`` grows with every head; ``plan`` is the current or last migration.
     """
 
     partitions: int
@@ -95,13 +95,13 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMap:
-    """One epoch and phase of the map. ``entries`` has the endpoints that are not placed by the hash."""
+    """One epoch and phase of the map. ``entries`` has the endpoints not placed by the hash."""
 
     head: Head
     entries: Mapping[bytes, Entry] = field(default_factory=dict)
 
     def entry(self, endpoint: bytes) -> Entry:
-        """Return the entry of ``endpoint``, else the partition of its hash."""
+        """Return the entry of ``endpoint``, or else one for the partition of its hash."""
         return self.entries.get(endpoint) or Entry(partition_of(endpoint, self.head.partitions))
 
     def home(self, endpoint: bytes) -> int:
@@ -110,7 +110,7 @@ class PartitionMap:
         return target if target is not None and self.head.phase in {Phase.MOVE, Phase.RETIRE} else home
 
     def written_to(self, endpoint: bytes) -> tuple[int, ...]:
-        """Return the partitions that the publisher writes its updates to."""
+        """Return the partitions to which the publisher writes its updates."""
         home, target = self.entry(endpoint)
         if target is None or target == home or self.head.phase is Phase.STABLE:
             return (home,)
@@ -129,7 +129,7 @@ class PartitionMap:
 def encode_head(head: Head, entries: int | None = None) -> bytes:
     """Encode the value of the record with :data:`HEAD_KEY`.
 
-    ``entries`` is the number of entries that belong to it, by which a reader notices that its log lacks some.
+    ``entries`` is its number of entries, by which a reader detects missing ones.
     """
     fields = {name: value for name, value in head._asdict().items() if name != "plan" or value}
     return orjson.dumps(fields if entries is None else {**fields, "entries": entries})
@@ -170,11 +170,10 @@ def parse_unknown(value: bytes | None) -> frozenset[bytes]:
 class MapBuilder:
     """Builds the map from the records of its topic, in order.
 
-    Entries take effect with the head that follows them. A head of an older epoch is ignored (I7); malformed records are
-    skipped and counted. A head with ``"protocol":n`` is for processes that speak version n of the internal protocol;
-    others stay with the map before it (:attr:`needs`). A head that names another number of entries than there are is
-    not of this log: records were lost, and the map before it stays, too. Memory is bounded by the endpoints with
-    entries.
+    Entries take effect with the next head. A head of an older epoch is ignored (I7); malformed records are skipped and
+    counted. A head with ``"protocol":n`` is for processes that speak version n of the internal protocol; others keep
+    the previous map (:attr:`needs`). A head with a wrong number of entries means lost records: the previous map stays,
+    too. Memory is bounded by the endpoints with entries.
     """
 
     def __init__(self) -> None:
@@ -189,7 +188,7 @@ class MapBuilder:
         self._fresh = True
 
     def restart(self) -> None:
-        """Begin again at the beginning of the same log: older epochs remain invalid."""
+        """Restart at the beginning of the same log: older epochs remain invalid."""
         self._entries, self.is_complete = {}, False
 
     def count_after(self, records: Mapping[bytes, bytes | None]) -> int:

@@ -61,7 +61,7 @@ CANONICAL: Final = _canonical()
 Any JSON parser reads such a line alike: ASCII, no escapes or spaces, each field once and in order, integers of at most
 15 digits. It is an event, with the values of :func:`decode`, if it is at most ``MAX_EVENT_BYTES`` long, no endpoint is
 twice in ``updates``, ``unknown`` are indices of ``endpoints``, and ``until`` is after ``since``. Quantifiers of groups
-are possessive, because Java would recur for each repetition of others.
+are possessive: for others, Java recurses on each repetition.
 """
 
 
@@ -86,9 +86,9 @@ class Counted(NamedTuple):
     """Updates of one endpoint at one process in the interval of the event."""
 
     received: int
-    """Fresh updates received; if none was delivered, they were wasted."""
+    """Fresh updates received; wasted if none was delivered."""
     delivered: int
-    """Frames passed to sessions for them."""
+    """Resulting frames passed to sessions."""
 
 
 class Accessed(NamedTuple):
@@ -98,14 +98,14 @@ class Accessed(NamedTuple):
     """Id of the API key; empty for readers without one."""
     plan: str
     endpoint: str
-    """Empty for requests that concern no endpoint, or one that does not exist."""
+    """Empty for requests about no endpoint, or a nonexistent one."""
     answered: int
     refused: int
     """Requests beyond the quota or outside the plan."""
 
 
 class TrafficEvent(NamedTuple):
-    """One event. Fields that its type does not have are empty; times are Unix milliseconds.
+    """One event. Fields not used by its type are empty; times are Unix milliseconds.
 
     ``id`` is unique among all processes and their incarnations, so that duplicates can be detected.
     """
@@ -115,13 +115,13 @@ class TrafficEvent(NamedTuple):
     time: int
     edge: str
     client: str = ""
-    """Pseudonym: the same for all connections of one client, at any process."""
+    """Pseudonym: the same for all connections of one client, in any process."""
     connection: str = ""
     endpoints: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    """Those of ``endpoints`` of which the process had no version: they may not exist."""
+    """Those of ``endpoints`` without a version in the process, which may not exist."""
     sharers: int = 1
-    """Open connections of the client's address at the time, including this one."""
+    """Number of open connections of the client's address at that time, including this one."""
     since: int = 0
     until: int = 0
     updates: Mapping[str, Counted] = {}
@@ -183,9 +183,9 @@ def decode(data: bytes | str) -> TrafficEvent:
 
 
 def client_of(query: str) -> str | None:
-    """Return the client id in the query of a URL, where earlier releases send it; None without a valid one.
+    """Return the client id in a URL's query, as sent by earlier releases; None without a valid one.
 
-    Front proxies log URLs, with the client's address: the present protocol has the id in a message.
+    Front proxies log URLs with the client's address, so the present protocol has the id in a message.
     """
     match = _CLIENT.search(query)
     return match[1] if match else None

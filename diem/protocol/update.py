@@ -1,8 +1,8 @@
-"""The update record: the bytes that the Data Service writes once and that every browser receives unchanged.
+"""The update record: bytes written once by the Data Service and received unchanged by every browser.
 
-This module owns their layout, ``HEAD, endpoint, VERSION_FIELD, 13 digits, time, rest``: nothing on the way of an update
+This module owns their layout, ``HEAD, endpoint, VERSION_FIELD, 13 digits, time, rest``: nothing on an update's path
 parses JSON. Loops that run for every update slice it themselves, with these constants. The rest of an update with data
-is ``DATA_FIELD, dataset, }``: cut off and closed with a brace, what is before it is the same update without data.
+is ``DATA_FIELD, dataset, }``: replacing it with a brace yields the same update without data.
 """
 
 from datetime import UTC, datetime
@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 def next_version(previous: int, now_ms: int) -> int:
     """Return the version of a change accepted at ``now_ms`` (Unix milliseconds) after version ``previous`` (0 = none).
 
-    It is greater than ``previous`` even if the clock stepped back, and greater than every version of a store that was
-    wiped, because it contains the time.
+    It is greater than ``previous`` even if the clock stepped back, and, as it contains the time, greater than every
+    version of a wiped store.
     """
     return max(previous + 1, now_ms)
 
@@ -29,13 +29,13 @@ GONE: Final = 1
 """Kind of a change: the endpoint was deleted."""
 
 HEAD: Final = b'{"type":"update","endpoint":"'
-"""Every update, and no other message, begins with this."""
+"""Prefix of every update, and of no other message."""
 VERSION_FIELD: Final = b'","version":'
 """Follows the endpoint, which cannot contain a quote."""
 VERSION_DIGITS: Final = 13
-"""Of every version between the years 2001 and 2286: their order as bytes is their order as numbers."""
+"""Digits of every version between the years 2001 and 2286, so that byte order is numeric order."""
 GREATEST_VERSION: Final = 10**VERSION_DIGITS - 1
-"""The last one that readers can parse."""
+"""Greatest version that readers can parse."""
 GONE_TAIL: Final = b',"gone":true}'
 """End of an update whose endpoint was deleted."""
 TIME_BYTES: Final = len(',"time":"2026-01-01T00:00:00.456Z"')
@@ -50,12 +50,12 @@ MAX_DATA_BYTES: Final = 32 * 1024
 MAX_RECORD_BYTES: Final = MAX_BYTES + MAX_DATA_BYTES
 """Longest update."""
 WATERMARK_KEY: Final = b"diem"
-"""Key of a watermark, which is no valid endpoint: the publisher had nothing left to write to this partition."""
+"""Key of a watermark, no valid endpoint: the publisher had nothing left to write to this partition."""
 WATERMARK: Final = b'{"type":"mark"}'
 
 
 class Change(NamedTuple):
-    """The latest change of one endpoint, as a change feed carries it."""
+    """The latest change of one endpoint, as carried by a change feed."""
 
     sequence: int
     """Position in the store's order of changes; strictly increasing."""
@@ -71,14 +71,14 @@ def encode(endpoint: str, version: int, time_ms: int, *, gone: bool = False, dat
     """Encode the payload of the client's ``update`` frame (docs/protocol.md section 1).
 
     Args:
-        endpoint: a checked name; it needs no JSON escapes by the rule for names.
+        endpoint: a checked name, which never needs JSON escapes.
         version: a number of :data:`VERSION_DIGITS`.
         time_ms: Unix milliseconds at which the change was accepted.
         gone: the endpoint was deleted.
         data: the dataset of this version, as JSON of at most :data:`MAX_DATA_BYTES`; None: the update carries none.
     """
     tail = ',"gone":true}' if gone else "}"
-    # One literal, because putting the constants together takes half as long again; a test compares them.
+    # One literal: joining the constants takes half as long again; a test compares them.
     update = f'{{"type":"update","endpoint":"{endpoint}","version":{version},"time":"{iso(time_ms)}"{tail}'.encode()
     return update if data is None else b"%b%b%b}" % (update[:-1], DATA_FIELD, data)
 
@@ -102,7 +102,7 @@ def prefix_of(endpoint: bytes) -> bytes:
 def version_of(endpoint: bytes, value: bytes) -> int | None:
     """Return the version in an update ``value``; None if it is no valid update of ``endpoint``.
 
-    What follows the version is trusted (docs/protocol.md section 3).
+    The part after the version is trusted (docs/protocol.md section 3).
     """
     prefix = prefix_of(endpoint)
     if not value.startswith(prefix) or len(value) > (MAX_RECORD_BYTES if has_data(endpoint, value) else MAX_BYTES):

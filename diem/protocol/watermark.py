@@ -1,7 +1,7 @@
-"""Watermarks of the publisher, and positions in a log whose completeness they prove (docs/protocol.md section 3).
+"""Watermarks of the publisher, and positions in a log proved complete by them (docs/protocol.md section 3).
 
-A log may be cut at its beginning (retention, DeleteRecords), or lose its end (an unclean election, a restored broker)
-and grow again. Only its writer knows, so each watermark states the contents of the log, and a position states the
+A log may be truncated at its beginning (retention, DeleteRecords), or lose its end (an unclean election, a restored
+broker) and grow again. Only its writer knows, so each watermark states the contents of the log, and a position the
 reader's knowledge of it. Tests check both against every interleaving: tests/walks/test_log_model.py.
 """
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import orjson
 
 LOG_HEADER: Final = "log"
-"""Header of a watermark that has its :class:`LogProof`; bridges of earlier releases ignore it."""
+"""Header of a watermark with its :class:`LogProof`; bridges of earlier releases ignore it."""
 FIRST_INCARNATION: Final = 1
 _MAX_INCARNATION: Final = (1 << 16) - 1
 _OFFSET_BITS: Final = 48
@@ -21,11 +21,11 @@ class LogProof(NamedTuple):
     """The publisher's statement about the log before its watermark."""
 
     incarnation: int
-    """:data:`FIRST_INCARNATION`, and the next after the log has lost records that the publisher had written."""
+    """:data:`FIRST_INCARNATION`, and the next one whenever the log loses written records."""
     complete_from: int
     """From this offset on the log has the current update of every endpoint of the partition."""
     min_offset: int
-    """Least offset of the watermark; a lower one shows that the log has lost records, unnoticed by the publisher."""
+    """Least offset of the watermark; a lower one proves that the log lost records, unnoticed by the publisher."""
 
 
 def encode_proof(proof: LogProof) -> bytes:
@@ -45,12 +45,12 @@ def decode_proof(value: bytes) -> LogProof | None:
 
 
 def next_incarnation(incarnation: int) -> int:
-    """Return the incarnation that follows; after 65,535 the second."""
+    """Return the next incarnation; after 65,535 the second."""
     return incarnation + 1 if incarnation < _MAX_INCARNATION else FIRST_INCARNATION + 1
 
 
 def position_of(offset: int, incarnation: int | None) -> int:
-    """Return the position of a feed for an offset; ``incarnation``: of a log of which the reader has everything."""
+    """Return the feed position for an offset; ``incarnation`` is given if the reader has the log completely."""
     return offset | (incarnation or 0) << _OFFSET_BITS
 
 
@@ -60,5 +60,5 @@ def offset_of(position: int) -> int:
 
 
 def incarnation_of(position: int) -> int | None:
-    """Return the incarnation in a position; None if the reader does not know that it has everything."""
+    """Return the incarnation in a position; None if the reader may lack records."""
     return position >> _OFFSET_BITS or None

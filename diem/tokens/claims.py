@@ -1,4 +1,4 @@
-"""The rights that a token proves: whose they are, which endpoints they cover, and until when."""
+"""The rights proved by a token: their holder, endpoints and expiry."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -10,17 +10,17 @@ from diem.tokens.key_set import TokenKey
 EVERYTHING: Final = "/"
 """The prefix that covers every endpoint."""
 MAX_PREFIXES: Final = 100
-"""Most prefixes of a token, as of a plan."""
+"""Maximum number of a token's prefixes, as of a plan's."""
 MAX_ORIGINS: Final = 20
-"""Most origins of a token, as of an API key."""
+"""Maximum number of a token's origins, as of an API key's."""
 MAX_ORIGIN: Final = 256
-"""Characters of an origin."""
+"""Longest origin in characters."""
 
 
 def covers_origin(origins: Collection[str] | None, origin: str | None) -> bool:
-    """Return whether a credential for these origins (None: any) may be used by a page of ``origin``, exactly.
+    """Return whether a credential for these origins (None: any) may be used by a page of exactly ``origin``.
 
-    ``origin`` is the header field of that name (RFC 6454); None: the client is no page, which no origin restricts.
+    ``origin`` is the header field of that name (RFC 6454); None: the client is no page, so origins do not apply.
     """
     return origins is None or origin is None or origin in origins
 
@@ -32,7 +32,7 @@ class Claims:
     subject: str
     """``sub``: the user, for logs and limits."""
     key: str | None
-    """``key``: id of the API key that the token was issued for; None for issuers without API keys."""
+    """``key``: id of the token's API key; None for issuers without API keys."""
     prefixes: tuple[str, ...]
     """``prefixes``: endpoints, and everything below them; ``/`` is every endpoint."""
     issued_at: float
@@ -44,9 +44,9 @@ class Claims:
     issuer: str = field(default="", compare=False)
     """``iss``."""
     signed_by: TokenKey | None = field(default=None, repr=False, compare=False)
-    """The issuer's key that verified the token: it is valid as long as that key is trusted. None: of no token."""
+    """The issuer's key that verified the token, which is valid while that key is trusted. None: not from a token."""
     allows: Callable[[str], bool] = field(init=False, repr=False, compare=False)
-    """Returns whether an endpoint is one of the prefixes or below one."""
+    """Predicate for endpoints equal to or below one of the prefixes."""
 
     def __post_init__(self) -> None:
         """Prepare the prefixes once: :attr:`allows` is called for each name of a subscription."""
@@ -54,10 +54,10 @@ class Claims:
 
     @property
     def user(self) -> str | None:
-        """The user to whose limits connections count; None for the holder of an API key, who may be many visitors."""
+        """The user for limits on connections; None for the holder of an API key, possibly many visitors."""
         return None if self.subject == self.key else self.subject
 
     @property
     def everything(self) -> bool:
-        """Whether every endpoint is covered."""
+        """True if every endpoint is covered."""
         return EVERYTHING in self.prefixes

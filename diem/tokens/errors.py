@@ -16,7 +16,7 @@ from diem.errors import DiemError
 
 @dataclass(eq=False)
 class TokenInvalid(DiemError):
-    """A token that proves nothing. ``reason`` never contains a part of it."""
+    """An invalid token. ``reason`` never contains a part of it."""
 
     template = "the token is not valid: {reason}"
 
@@ -25,7 +25,7 @@ class TokenInvalid(DiemError):
 
 @dataclass(eq=False)
 class TokenExpired(TokenInvalid):
-    """A token that was valid until it expired; a new one helps."""
+    """An expired but otherwise valid token; a new one helps."""
 
     template = "the token is no longer valid: {reason}"
     retriable = True
@@ -44,7 +44,7 @@ class TokenRevoked(TokenInvalid):
 
 @dataclass(eq=False)
 class BadKeySet(DiemError):
-    """A document that is no usable JWK Set. ``reason`` contains no key."""
+    """A document without a usable JWK Set. ``reason`` contains no key."""
 
     template = "not a usable JWK Set: {reason}"
 

@@ -1,4 +1,4 @@
-"""Keys that verify tokens, and revoked API keys, as JWK Sets contain them (RFC 7517, 8037)."""
+"""Token verification keys and revoked API keys, in JWK Sets (RFC 7517, 8037)."""
 
 import base64
 import binascii
@@ -13,11 +13,11 @@ from diem.tokens.errors import BadKeySet
 MAX_DOCUMENT_BYTES: Final = 512 * 1024
 """Largest document: 10,000 revoked API keys take half of it."""
 MAX_KEYS: Final = 100
-"""Most keys of a document."""
+"""Maximum number of keys in a document."""
 MAX_REVOKED: Final = 10_000
-"""Most revoked API keys of a document: as many as there can be API keys."""
+"""Maximum number of revoked API keys in a document: the maximum number of API keys."""
 MAX_ID: Final = 128
-"""Characters of the id of a key."""
+"""Longest key id in characters."""
 MIN_SECRET_BYTES: Final = 32
 """Shortest secret of HS256 (RFC 7518 section 3.2)."""
 _PUBLIC_KEY_BYTES: Final = 32
@@ -27,7 +27,7 @@ Algorithm = Literal["EdDSA", "HS256"]
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """A key and the only algorithm that it is used with."""
+    """A key and its only algorithm."""
 
     kid: str
     """Key id; empty: verifies tokens that name no key."""
@@ -44,7 +44,7 @@ class KeySet:
     revoked: Mapping[str, float] = field(default_factory=dict)
     """Revoked API keys by id, each with the Unix time of its revocation in seconds: for tokens of the keys above."""
     own: bool = False
-    """Whether it is that of a Data Service, whose keys alone sign for the issuer ``diem``."""
+    """True for a Data Service's document, whose keys alone sign for the issuer ``diem``."""
 
 
 def parse_key_set(document: bytes, *, secrets: bool) -> KeySet:
@@ -52,10 +52,10 @@ def parse_key_set(document: bytes, *, secrets: bool) -> KeySet:
 
     Args:
         document: the JSON text.
-        secrets: whether it may contain secrets of HS256, as only files that no one else can read may.
+        secrets: True to allow secrets of HS256, only for files that nobody else can read.
 
     Raises:
-        BadKeySet: it is too large, is no JWK Set, has no usable key, has two of one id, or discloses a private key.
+        BadKeySet: it is too large, no JWK Set, without a usable key, with duplicate ids, or discloses a private key.
     """
     if len(document) > MAX_DOCUMENT_BYTES:
         raise BadKeySet(f"it has more than {MAX_DOCUMENT_BYTES} bytes")
@@ -100,7 +100,7 @@ def _key(jwk: Mapping[str, Any], *, secrets: bool) -> TokenKey | None:
 
 
 def _algorithm(jwk: Mapping[str, Any]) -> Algorithm | None:
-    """Return the algorithm that a key verifies, by its type; None if there is none here."""
+    """Return the algorithm of a key, by its type; None if not supported."""
     algorithm: Algorithm
     if jwk.get("kty") == "oct":
         algorithm = "HS256"

@@ -24,7 +24,7 @@ from diem.tokens.key_set import MAX_DOCUMENT_BYTES, KeySet, parse_key_set
 from diem.tokens.verifier import Verifier
 
 if TYPE_CHECKING:
-    # Loaded when the first URL is polled: processes with files or without tokens do not need it.
+    # Loaded on the first poll of a URL: processes with files or without tokens do not need it.
     import httpx
 
 POLL_URL_S: Final = 20.0
@@ -34,23 +34,23 @@ TIMEOUT_S: Final = 10.0
 """Time limit of one request."""
 RETRY_BASE_S: Final = 0.5
 FILE_GRACE_S: Final = 10.0
-"""Time for a file to come into being: at the start of a system, that of the Data Service is not there yet."""
+"""Time for a file to appear: when a system starts, the Data Service's does not exist yet."""
 OWN_FILE: Final = "token-keys.json"
 OWN_PATH: Final = "/v1/tokens/keys"
-"""Names of the key set of a Data Service, in its state directory and at its address."""
+"""Names of a Data Service's key set, in its state directory and at its address."""
 _MAX_ETAG: Final = 256
 
 OnWithdrawn = Callable[[], None]
-"""Called when API keys were revoked, or keys of issuers are no longer trusted: tokens verified before may be void."""
+"""Called when API keys are revoked or issuers' keys are no longer trusted: tokens verified before may be void."""
 
 _logger = structlog.get_logger(__name__)
 
 
 class Location(Protocol):
-    """One place where a JWK Set is kept."""
+    """Location of a JWK Set."""
 
     name: str
-    """For log and status, without secrets."""
+    """Name for log and status, without secrets."""
     poll_s: float
     """Seconds between two polls."""
 
@@ -83,7 +83,7 @@ class KeyFile:
         try:
             with open(self._path, "rb", opener=open_unblocked) as file:
                 status = os.fstat(file.fileno())
-                # Bad content is not parsed again until it changes, either: it was reported.
+                # Bad content is not parsed again until it changes: it was reported.
                 seen = (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
                 if seen == self._seen:
                     return None
@@ -174,10 +174,10 @@ class KeyUrl:
 
 
 def location_of(text: str, tls: ssl.SSLContext | None = None) -> KeyFile | KeyUrl:
-    """Return the location that a setting names: a URL, or the path of a file.
+    """Return the location for a setting: a URL, or the path of a file.
 
     Raises:
-        ConfigurationError: a URL that anybody on the way could answer, or that contains a password.
+        ConfigurationError: a URL that intermediaries could answer, or with a password.
     """
     if "://" not in text:
         return KeyFile(Path(text))
@@ -200,14 +200,14 @@ def location_of(text: str, tls: ssl.SSLContext | None = None) -> KeyFile | KeyUr
 
 
 class KeySource:
-    """Polls the locations and gives a verifier the union of what they contain.
+    """Polls the locations and gives a verifier the union of their contents.
 
-    A location that fails, or whose document is faulty, keeps its last good content, however long. Owns that content.
+    A failing location, or one with a faulty document, keeps its last good content indefinitely. Owns that content.
 
     Args:
         locations: paths and URLs; or locations, in tests.
         verifier: is given keys and revocations.
-        on_withdrawn: is called after the verifier refuses tokens that it accepted before.
+        on_withdrawn: called once the verifier refuses tokens that it accepted before.
         tls: authorities for https URLs; None for the usual ones.
         clock: for the age of the content.
         pause: waits between polls, for tests.
@@ -230,7 +230,7 @@ class KeySource:
         self._polled = [_PolledLocation(location_of(at, tls) if isinstance(at, str) else at) for at in locations]
 
     def load_files(self) -> None:
-        """Read all files, which must be usable at the start.
+        """Read all files, which must be usable at start-up.
 
         Raises:
             ConfigurationError: one is not.
@@ -255,7 +255,7 @@ class KeySource:
 
     @property
     def ready(self) -> bool:
-        """Whether every location has been read once: before, good tokens may be refused."""
+        """True once every location has been read; before, good tokens may be refused."""
         return all(each.content is not None for each in self._polled)
 
     def status(self) -> dict[str, Any]:
@@ -337,7 +337,7 @@ def is_of_data_service(location: str) -> bool:
 
 
 class _PolledLocation:
-    """A location and what is known of it."""
+    """A location and its state."""
 
     __slots__ = ("checked_at", "content", "error", "failures", "location", "own", "reported")
 
@@ -356,7 +356,7 @@ class _PolledLocation:
 
 
 def verified_samples(verifier: Verifier) -> Iterable[metrics.Sample]:
-    """Return the metrics of the tokens that a verifier has verified."""
+    """Return the metrics of the tokens verified by a verifier."""
     for outcome, count in verifier.outcomes.items():
         yield metrics.TOKENS_VERIFIED.sample(count, outcome)
 

@@ -1,9 +1,9 @@
-"""Verify JSON Web Tokens offline (RFC 7519), by the rules of RFC 8725, and remember those verified before.
+"""Verifies JSON Web Tokens offline (RFC 7519), by the rules of RFC 8725, with a cache of verified ones.
 
-PyJWT checks headers and signatures. It takes 0.2 s of CPU and 6 MB, and many edges never see a token: it is imported by
-:func:`preload` where tokens are expected, otherwise for the first one. Claims are checked here, because PyJWT reads the
-clock itself and knows no prefixes. So is the spelling of signatures: PyJWT accepts padding and unused bits, with which
-one token would have many entries in the cache.
+PyJWT checks headers and signatures. Its import takes 0.2 s of CPU and 6 MB, and many edges never see a token:
+:func:`preload` imports it where tokens are expected, otherwise the first token does. Claims are checked here, because
+PyJWT reads the clock itself and has no prefixes. So is the spelling of signatures: PyJWT accepts padding and unused
+bits, which would give one token many cache entries.
 """
 
 import base64
@@ -29,19 +29,19 @@ AUDIENCE: Final = "diem"
 ISSUER: Final = "diem"
 """``iss`` of the Data Service's own tokens."""
 LEEWAY_S: Final = 30.0
-"""How far the clocks of issuer and verifier may differ (docs/reliability.md S6)."""
+"""Tolerated difference between the clocks of issuer and verifier (docs/reliability.md S6)."""
 MAX_TOKEN_BYTES: Final = 4096
 MAX_AHEAD_S: Final = 86_400.0
-"""A token that is valid for longer is refused: rights that are withdrawn must end some time."""
+"""Longest accepted lifetime of a token: withdrawn rights must end some time."""
 MAX_OWN_AHEAD_S: Final = 1800.0
-"""The same for tokens of :data:`ISSUER`, which are never issued for longer: a change of a plan is in force by then."""
+"""The same for tokens of :data:`ISSUER`, never issued for longer: the time for a plan's change to take effect."""
 MAX_CACHED_BYTES: Final = 10 << 20
-"""Most bytes of remembered tokens, about 10,000 usual ones; the least recently used is evicted."""
+"""Maximum size of the cache in bytes, about 10,000 usual tokens; the least recently used is evicted."""
 ENTRY_BYTES: Final = 300
 BYTES_PER_BYTE: Final = 2.7
-"""A remembered token takes so many bytes, and so many for each byte of its text: measured with 1 and 100 prefixes."""
+"""Memory of a cached token, fixed and per byte of its text, measured with 1 and 100 prefixes."""
 EXPIRY_STEP_S: Final = 60
-"""Remembered tokens are dropped so long after their expiry at the latest, at the next verification."""
+"""Maximum time after expiry until cached tokens are dropped, at the next verification."""
 MAX_SUBJECT: Final = 256
 
 # Base64url without padding (RFC 7515 section 2); decoders that skip other characters accept several spellings.
@@ -51,12 +51,12 @@ _OUTCOMES: Final = {TokenExpired: "expired", TokenRevoked: "revoked"}
 
 
 def preload() -> None:
-    """Import PyJWT now instead of for the first token, which would block the event loop for 0.2 s."""
+    """Import PyJWT now; importing it for the first token would block the event loop for 0.2 s."""
     importlib.import_module("jwt")
 
 
 class _Cached(NamedTuple):
-    """A remembered token."""
+    """A cached token."""
 
     claims: Claims
     size: int
@@ -64,12 +64,12 @@ class _Cached(NamedTuple):
 
 
 class Verifier:
-    """Verifies tokens of the issuers' current keys. Owns the cache; :meth:`replace_keys` changes what is trusted.
+    """Verifies tokens of the issuers' current keys. Owns the cache; :meth:`replace_keys` changes the trusted keys.
 
     Args:
         keys: the trusted keys; each may sign for every issuer, but see :meth:`replace_sets`.
         audience: required in ``aud``.
-        issuers: of which one is required in ``iss``.
+        issuers: the accepted values of ``iss``.
         leeway_s: tolerated difference between the clocks, in seconds.
         max_cached_bytes: bound of the cache.
     """
@@ -112,13 +112,12 @@ class Verifier:
         Args:
             token: the text.
             now: Unix time in seconds.
-            before_check: called before a signature is checked, which takes a hundred times as long as remembering the
-                token; what it raises is raised here.
+            before_check: called before a signature check, a hundred times as expensive as a cache hit; its errors are
+                propagated.
 
         Raises:
-            TokenExpired: it was valid, and has expired.
-            TokenRevoked: it is valid, but its API key was revoked.
-            TokenInvalid: it is anything else.
+            TokenExpired: valid but expired. TokenRevoked: valid, but its API key was revoked. TokenInvalid: anything
+                else.
         """
         try:
             return self._verify(token, now, before_check)
@@ -127,11 +126,11 @@ class Verifier:
             raise
 
     def revoked(self, claims: Claims) -> bool:
-        """Return whether the API key of verified claims was revoked since, by a set of the key that signed them."""
+        """Return whether the API key of verified claims was revoked since, in a set with their signing key."""
         return claims.signed_by is not None and claims.key in self._revoked.get(claims.signed_by, ())
 
     def withdrawn(self, claims: Claims) -> bool:
-        """Return whether the key that signed verified claims is no longer trusted, or no longer for their issuer."""
+        """Return whether the signing key of verified claims is no longer trusted, or no longer for their issuer."""
         return claims.signed_by is not None and not self._trusts(claims)
 
     def replace_keys(self, keys: Iterable[TokenKey], revoked: Mapping[str, float] | None = None) -> None:
@@ -139,10 +138,10 @@ class Verifier:
         self.replace_sets([KeySet(tuple(keys), revoked or {})])
 
     def replace_sets(self, sets: Iterable[KeySet]) -> None:
-        """Trust the keys of these sets only; tokens that others signed are no longer valid.
+        """Trust the keys of these sets only; tokens signed by others become invalid.
 
-        The revocations of a set are for tokens that its own keys signed. Where there is the set of a Data Service, its
-        keys sign for :data:`ISSUER`, and no others do.
+        The revocations of a set apply to tokens signed by its own keys. If one is a Data Service's, only its keys sign
+        for :data:`ISSUER`.
         """
         sets = list(sets)
         self._own = frozenset(key for each in sets if each.own for key in each.keys)
@@ -165,7 +164,7 @@ class Verifier:
 
     @property
     def cached(self) -> int:
-        """Remembered tokens."""
+        """Number of cached tokens."""
         return len(self._cache)
 
     def _verify(self, token: str, now: float, before_check: Callable[[], None] | None) -> Claims:
@@ -208,7 +207,7 @@ class Verifier:
             del self._expiring[self._minute(claims)]
 
     def _drop_expired(self, now: float) -> None:
-        """Forget the tokens that expired before this minute, once in it."""
+        """Once a minute, drop the tokens expired before it."""
         minute = int(now // EXPIRY_STEP_S)
         if minute == self._expired_until:
             return
@@ -221,12 +220,12 @@ class Verifier:
         return int((claims.expires_at + self._leeway_s) // EXPIRY_STEP_S)
 
     def _trusts(self, claims: Claims) -> bool:
-        """Return whether the key that signed claims is trusted, and may sign for their issuer."""
+        """Return whether the signing key of claims is trusted for their issuer."""
         key = claims.signed_by
         return key in self._keys and (not self._own or (key in self._own) == (claims.issuer == ISSUER))
 
     def _signed_payload(self, token: str) -> tuple[dict[str, Any], TokenKey]:
-        """Return the payload of a token whose signature is right, and the key that verified it."""
+        """Verify a token's signature; return its payload and the verifying key."""
         match = _COMPACT.fullmatch(token)
         if match is None or not _is_canonical(match[2]):
             raise TokenInvalid("it is not a signed token in compact form (JWS)")
@@ -271,7 +270,7 @@ class Verifier:
             raise TokenInvalid("its key does not sign for its issuer (iss)")
         if expires_at + self._leeway_s <= now:
             raise TokenExpired
-        # First, because a clock that is ahead also brings the expiry too far ahead.
+        # First, because a clock ahead also puts the expiry too far ahead.
         if issued_at > now + self._leeway_s:
             ahead = f"{issued_at - now:.0f} s in the future"
             raise TokenInvalid(f"it was issued (iat) {ahead}: the clocks of its issuer and of this host differ")

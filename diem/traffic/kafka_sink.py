@@ -17,8 +17,7 @@ from diem.kafka.topics import ensure_traffic
 from diem.traffic.sinks import SinkUnavailable
 
 PRODUCER: Final[dict[str, Any]] = {
-    # The events are summed up by the million: one that is lost with a broker, or duplicated, is not worth the wait for
-    # the replicas.
+    # Events are aggregated by the million: one lost with a broker, or duplicated, is not worth waiting for replicas.
     "acks": 1,
     "enable_idempotence": False,
     "max_batch_size": TRAFFIC_BATCH_BYTES,
@@ -27,7 +26,7 @@ PRODUCER: Final[dict[str, Any]] = {
     "metadata_max_age_ms": 10_000,
 }
 WRITE_TIMEOUT_S: Final = 10.0
-"""Time limit of a batch and of the producer's start, after which the producer is replaced."""
+"""Timeout of a batch and of the producer's start, after which the producer is replaced."""
 
 
 class KafkaSink:

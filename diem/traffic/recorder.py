@@ -1,4 +1,4 @@
-"""Record events at the edge as small tuples in a bounded queue; they are encoded later, by the flusher."""
+"""Records events at the edge as small tuples in a bounded queue, encoded later by the flusher."""
 
 import math
 from collections import Counter, deque
@@ -27,16 +27,16 @@ NAME_BYTES: Final = 50
 COUNTED_BYTES: Final = 120
 """Memory of a counted endpoint."""
 RENEWED_AT_ONCE: Final = 25
-"""Connections that get the pseudonyms of a new day in one turn of the loop, about 1 ms; 10,000 take 7 minutes."""
+"""Connections renamed for a new day per turn of the loop, about 1 ms; 10,000 take 7 minutes."""
 FULL: Final = "queue"
-"""Drop reason while the sink works: events are recorded faster than they are written."""
+"""Drop reason with a working sink: events are recorded faster than written."""
 
 
 _CANARY: Final = CANARY.encode()
 
 
 def _without_canaries(endpoints: Iterable[bytes]) -> list[bytes]:
-    """Return the endpoints that users can have: plans are made for these."""
+    """Return the endpoints without canaries, which plans leave out."""
     return [name for name in endpoints if not name.startswith(_CANARY)]
 
 
@@ -56,7 +56,7 @@ class _Item(NamedTuple):
 class RecordedConnection:
     """One connection of a client on one day (the session's ``ClientTrace``).
 
-    It is recorded from its first subscription on, with which a client sends its id.
+    Recorded from its first subscription on, which carries the client's id.
     """
 
     __slots__ = ("_recorder", "address", "client", "connection", "identity", "session", "shares")
@@ -77,7 +77,7 @@ class RecordedConnection:
         """The clients of the address share one weight; those of this machine, tests and tools, do not."""
 
     def identified(self, client: str) -> None:
-        """Take the client's own id; the first one counts, and none once the connection is recorded."""
+        """Set the client's self-chosen id; only the first counts, and none once the connection is recorded."""
         if not self.client and self.identity is None:
             self.identity = client
 
@@ -96,7 +96,7 @@ class RecordedConnection:
             self._recorder.put(Type.UNSUBSCRIBE, self, recorded)
 
     def renewed(self) -> "RecordedConnection":
-        """Return the same connection under another name, not recorded yet."""
+        """Return the same connection under a new name, not recorded yet."""
         new = copy(self)
         new.connection, new.client = token_bytes(len(self.connection)), b""
         return new
@@ -108,7 +108,7 @@ class RecordedConnection:
 
 
 class _EventSource:
-    """Ids of the events of one incarnation, and counts of those recorded and dropped."""
+    """Event ids of one incarnation, and counts of recorded and dropped events."""
 
     def __init__(self, edge: str) -> None:
         self.edge = edge
@@ -132,12 +132,12 @@ class _EventSource:
 
 
 class Recorder(_EventSource):
-    """Queue of events (the edge's ``TraceSink``), which :meth:`next` encodes in the order in which they were recorded.
+    """Queue of events (the edge's ``TraceSink``), encoded by :meth:`next` in order.
 
     When the queue is full, new events are dropped and counted, so that the queued ones stay complete. ``recorded`` is
     the sum of the written, dropped and ``queued`` events. The clients of one address may fill at most as much of the
-    queue as is free (the dynamic threshold of Choudhury and Hahne, 1998): one that floods it gets half, and others
-    always have room.
+    queue as is free (the dynamic threshold of Choudhury and Hahne, 1998): a flooding one gets half, and others always
+    have room.
 
     Args:
         edge: the name of this process in events.
@@ -186,12 +186,12 @@ class Recorder(_EventSource):
     def connected(
         self, session: Session, client: str | None, connection: bytes, address: str = ""
     ) -> RecordedConnection:
-        """Return the trace of a new connection; without a ``client`` id, each one counts as a client of its own."""
+        """Return the trace of a new connection; without a ``client`` id, each counts as a separate client."""
         self.connections += 1
         return RecordedConnection(self, session, client, connection, address)
 
     def begin(self, source: RecordedConnection) -> None:
-        """Record the beginning of a connection, under the pseudonym of its client on this day."""
+        """Record the start of a connection, under its client's pseudonym of the day."""
         client = source.identity
         identity = b"connection:" + source.connection if client is None else client_identity(client)
         source.client = self._salt.pseudonym(identity)
@@ -199,7 +199,7 @@ class Recorder(_EventSource):
         self.put(Type.CONNECT, source)
 
     def end(self, source: RecordedConnection) -> None:
-        """Record the end of a connection that has begun."""
+        """Record the end of a recorded connection."""
         if source in self._begun:
             del self._begun[source]
             self.put(Type.DISCONNECT, source)
@@ -207,7 +207,7 @@ class Recorder(_EventSource):
     def renew(self) -> None:
         """After midnight (UTC), end every recorded connection and begin it under another name and pseudonym.
 
-        Nothing in the events connects the two days of a client. Few at a time, and none while the queue is half full:
+        Nothing in the events connects the two days of a client. A few at a time, and none while the queue is half full:
         without its end, the earlier part would count until the process ends.
         """
         if self._salt.advance(self._wall_ms()):
@@ -222,7 +222,7 @@ class Recorder(_EventSource):
             after = before.session.trace = before.renewed()
             self.begin(after)
             if endpoints := tuple(_without_canaries(before.session.endpoints)):
-                # Whether they exist was recorded when the client subscribed: here it is only its own claim.
+                # Existence was recorded on subscribing: here it is only the client's claim.
                 self.put(Type.SUBSCRIBE, after, endpoints, endpoints)
 
     def put(
@@ -246,8 +246,8 @@ class Recorder(_EventSource):
     def count(self) -> None:
         """Queue an event with the updates counted since the last call.
 
-        While there are clients, an empty count is recorded as well, because it shows that the process is alive. Without
-        clients, one empty count is the last, so that an idle process writes no files (docs/traffic.md section 1).
+        With clients, even an empty count is recorded, as a sign of life. Without clients, one empty count is the last,
+        so that an idle process writes no files (docs/traffic.md section 1).
         """
         until = self._wall_ms()
         if until <= self._since:
@@ -287,7 +287,7 @@ class Recorder(_EventSource):
 
     def _offer(self, item: _Item) -> None:
         self.recorded[item.type] += item.events
-        # Counts are not charged: they are in memory already, and those of very many endpoints would never fit.
+        # Counts are not charged: they are already in memory, and those of very many endpoints would never fit.
         more = 0 if item.counter is not None else item.size
         if self.queued >= self._max_queued or self._bytes + more > self._max_bytes:
             self.dropped[self.drop_reason] += item.events
@@ -338,7 +338,7 @@ MAX_QUEUED_ACCESSES: Final = 500
 
 
 class AccessCounter(_EventSource):
-    """Queue of events of type ``access``, which :meth:`next` encodes.
+    """Queue of events of type ``access``, encoded by :meth:`next`.
 
     When the queue is full, new events are dropped and counted. ``recorded`` is the sum of the written, dropped and
     ``queued`` events.

@@ -24,7 +24,7 @@ from diem.traffic.sinks import EventSink, Files, FileSink, SinkUnavailable
 POLL_INTERVAL_S: Final = 1.0
 """Interval of flushes of the queue."""
 COUNT_EVERY_MS: Final = 60_000
-"""Interval of counts, at full minutes of the wall clock: those of several processes cover the same intervals."""
+"""Interval of counts, at full minutes of the wall clock, so that all processes cover the same intervals."""
 BATCH_BYTES: Final = 192 * 1024
 SLICE_BYTES: Final = 6 * 1024
 """Bytes encoded in one turn of the loop, about 0.1 ms. A thread would hold the interpreter's lock for up to 5 ms."""
@@ -70,7 +70,7 @@ class EventSource(Protocol):
 
 
 class Flusher:
-    """Writes queued events to the sink; a failed batch is written again, and the queue fills meanwhile."""
+    """Writes queued events to the sink; retries a failed batch while the queue fills."""
 
     def __init__(self, recorder: EventSource, sink: EventSink, clock: Clock) -> None:
         self.recorder = recorder
@@ -93,7 +93,7 @@ class Flusher:
     async def run(self) -> None:
         """Write until :meth:`stop`; then try once to write the rest."""
         while not self._stopping.is_set():
-            # Due, or the clock was set back: otherwise everything until then would be counted as one minute.
+            # Due, or the clock was set back: otherwise one count would span the whole time until then.
             if not self._count_at - COUNT_EVERY_MS <= self._clock.wall_ms() < self._count_at:
                 self.recorder.count()
                 self._count_at = self._next_minute()
@@ -111,7 +111,7 @@ class Flusher:
         self._stopping.set()
 
     def give_up(self) -> None:
-        """Count events that were never written as dropped, and log it."""
+        """Count unwritten events as dropped, and log it."""
         self.recorder.drop(len(self._batch), UNWRITTEN)
         self._batch = []
         self.recorder.drop_all(UNWRITTEN)
@@ -167,7 +167,7 @@ CANCEL_TIMEOUT_S: Final = 0.5
 
 @asynccontextmanager
 async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None]:
-    """Record the clients and updates of ``edge`` while the block runs; then write the rest, for at most 2 s.
+    """Record the clients and updates of ``edge`` while the block runs; then write the rest within 2 s.
 
     Raises:
         ConfigurationError: the salt or the options of Kafka cannot be used.
@@ -186,7 +186,7 @@ async def recording(settings: TrafficSettings, edge: Edge) -> AsyncIterator[None
 
 @asynccontextmanager
 async def recording_accesses(settings: TrafficSettings, take: Callable[[], Sequence[Accessed]]) -> AsyncIterator[None]:
-    """Record the counts of ``take`` every minute while the block runs; then write the rest, for at most 2 s.
+    """Record the counts of ``take`` every minute while the block runs; then write the rest within 2 s.
 
     Raises:
         ConfigurationError: the options of Kafka cannot be used.
@@ -241,5 +241,5 @@ def _sink(settings: TrafficSettings, recorder: EventSource, clock: SystemClock) 
 
 
 def _log_failure(error: BaseException) -> None:
-    # Clients are served all the same: the queue fills, and drops are counted.
+    # Clients are still served: the queue fills, and drops are counted.
     structlog.get_logger("traffic").error("recording of traffic has failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""The secret that makes pseudonyms, another one each day (UTC)."""
+"""The secret behind pseudonyms, changed every day (UTC)."""
 
 import hmac
 import re
@@ -21,7 +21,7 @@ _FIRST: Final = b"diem.traffic.salt"
 _NEXT: Final = b"diem.traffic.next-day"
 _REPLACED: Final = b"diem.traffic.replaced."
 MAX_DAYS_AHEAD: Final = 1
-"""Days by which a salt may be ahead of the clock: clocks of machines differ, and midnight may have just passed."""
+"""Days that a salt may be ahead of the clock: clocks differ, and midnight may have just passed."""
 _EPOCH: Final = date(1970, 1, 1)
 _DATED: Final = re.compile(rb"(\d{4}-\d\d-\d\d)\.([0-9a-f]{64})")
 
@@ -29,19 +29,18 @@ _logger = structlog.get_logger("traffic")
 
 
 class DailySalt:
-    """The secret of one day: that of the next day is the HMAC of it, and replaces it.
+    """The secret of one day: its HMAC is the secret of the next day, and replaces it.
 
-    So nobody can compute the pseudonyms of earlier days, not even with the file; and all processes whose files come
-    from one original have the same salt on each day, without asking each other.
-
-    A salt of more than :data:`MAX_DAYS_AHEAD` days ahead was made under a wrong clock. It would be the same until that
-    day, so it is replaced by one of today, an HMAC of it, too: processes that went ahead together come back together.
-    Those that did not go ahead have another salt then, until each takes that of the file at the next change of the day.
+    So nobody can compute the pseudonyms of earlier days, not even with the file; and all processes with copies of one
+    file have the same salt on each day, without communication. A salt more than :data:`MAX_DAYS_AHEAD` days ahead was
+    made under a wrong clock. It would stay the same until that day, so it is replaced by an HMAC of it for today:
+    processes that went ahead together come back together. The others have a different salt then, until each reads the
+    file at the next change of the day.
 
     Args:
         secret: the salt of ``day``.
         day: days since 1970 (UTC).
-        path: the file, which is rewritten when the day changes; None: there is none.
+        path: the file, rewritten when the day changes; None: no file.
     """
 
     def __init__(self, secret: bytes, day: int, path: Path | None = None) -> None:
@@ -51,7 +50,7 @@ class DailySalt:
 
     @classmethod
     def load(cls, path: Path, now_ms: int) -> Self:
-        """Return today's salt from a file: ``<date>.<salt>`` as written here, or any key, which is that of 1970-01-01.
+        """Return today's salt from a file: ``<date>.<salt>`` as written here, or any key, as the salt of 1970-01-01.
 
         Raises:
             BadKeyFile: it is unreadable, another user's, readable by others, or not a key.
@@ -62,7 +61,7 @@ class DailySalt:
         return salt
 
     def advance(self, now_ms: int) -> bool:
-        """Go on to the day of ``now_ms`` (Unix milliseconds); return whether the salt has changed."""
+        """Advance to the day of ``now_ms`` (Unix milliseconds); return whether the salt changed."""
         today = now_ms // DAY_MS
         if today <= self.day <= today + MAX_DAYS_AHEAD:
             return False
@@ -92,7 +91,7 @@ class DailySalt:
             return None
 
     def _write(self) -> None:
-        """Replace the file; processes that do so at the same time write the same."""
+        """Replace the file; concurrent processes write the same content."""
         if self._path is None:
             return
         try:
@@ -104,9 +103,9 @@ class DailySalt:
 
 
 def create_salt(path: Path, now_ms: int) -> None:
-    """Write a random salt of today to a file, if there is none.
+    """Write a random salt of today to a file, if missing.
 
-    As processes would write it when they have read a key: the 20,000 days since 1970 take each of them 40 ms.
+    This saves every process the 40 ms of advancing a plain key over the 20,000 days since 1970.
     """
     if not path.exists():
         day = _EPOCH + timedelta(days=now_ms // DAY_MS)
@@ -114,7 +113,7 @@ def create_salt(path: Path, now_ms: int) -> None:
 
 
 def client_identity(client: str) -> bytes:
-    """Return the identity of a client with an id, of which pseudonyms are made."""
+    """Return the identity behind the pseudonyms of a client with an id."""
     return b"client:" + client.encode()
 
 
@@ -127,14 +126,14 @@ def known_pseudonyms(path: Path, identity: bytes, today: date, days: int) -> dic
         path: as for :meth:`DailySalt.load`.
         identity: as for :meth:`DailySalt.pseudonym`.
         today: UTC.
-        days: days before today that are wanted at most.
+        days: maximum number of days before today.
 
     Raises:
         BadKeyFile: as :meth:`DailySalt.load`.
     """
     secret, day = _read_dated(path) or (SharedKey.load(path).digest(_FIRST), 0)
     last, found = (today - _EPOCH).days, {}
-    # A file that is ahead of our clock has the salt of all processes that are ahead, too.
+    # A file ahead of our clock has the salt of all processes ahead, too.
     for each in range(day, max(last, day) + 1):
         if each >= last - days:
             found[_EPOCH + timedelta(days=each)] = DailySalt(secret, each).pseudonym(identity)
@@ -143,7 +142,7 @@ def known_pseudonyms(path: Path, identity: bytes, today: date, days: int) -> dic
 
 
 def _read_dated(path: Path) -> tuple[bytes, int] | None:
-    """Return the secret and day of a file ``<date>.<salt>``; None if it has any other content."""
+    """Return the secret and day of a file ``<date>.<salt>``; None for any other content."""
     match = _DATED.fullmatch(read_private(path, MAX_CHARACTERS, missing=shared_key_remedy(path)).strip())
     if match is None:
         return None

@@ -10,7 +10,7 @@ from diem.protocol.traffic import is_edge
 
 
 class TrafficSettings(KafkaSettings):
-    """Base of the settings of a process at the edge; Kafka is used only where traffic goes there."""
+    """Base of the settings of an edge process; Kafka is used only if traffic goes there."""
 
     traffic_sink: Literal["off", "files", "kafka"] = Field(
         default="off",

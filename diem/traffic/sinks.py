@@ -1,7 +1,7 @@
 """The sink of encoded events, and its implementation as files: ``<dir>/in/<edge>-<incarnation>-<n>.jsonl``, JSON Lines.
 
-The name of a file begins with a dot until it is complete. Readers remove the files that they have read, so all files
-are unread; when their size reaches the limit, new events are dropped. A reader thus never misses events in the middle.
+The name of a file begins with a dot until it is complete. Readers remove files after reading, so all files are unread;
+when their size reaches the limit, new events are dropped. A reader thus never misses events in the middle.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ BLOCK_BYTES: Final = 64 * 1024
 
 
 def complete(path: Path) -> None:
-    """Publish a file that was left behind, without an incomplete last line; a no-op while its process lives.
+    """Publish a leftover file, without an incomplete last line; a no-op while its process lives.
 
     Raises:
         OSError: it cannot be read or renamed.
@@ -87,11 +87,11 @@ class NoRoom(OSError):
 
 
 class Files:
-    """Writes the files of one process. Blocks: call it in a thread, one call at a time.
+    """Writes the files of one process. Blocking: call it in a thread, one call at a time.
 
     Args:
         directory: its folder ``in`` has the files.
-        edge: name of the process; files that its earlier incarnations left behind are completed.
+        edge: name of the process; leftover files of its earlier incarnations are completed.
         incarnation: id of this incarnation.
         now: returns monotonic seconds.
         max_bytes: limit of all files in the folder, of any process; checked when a file is begun.
@@ -123,7 +123,7 @@ class Files:
 
     @property
     def is_due(self) -> bool:
-        """A write is due even without events: to recover or to complete files."""
+        """True if a write is due even without events, to recover or complete files."""
         return not self._recovered or self._is_done
 
     def write(self, events: Sequence[bytes]) -> None:
@@ -131,7 +131,7 @@ class Files:
 
         Raises:
             OSError: none was written.
-            NoRoom: none was written, because the unread traffic has reached the limit.
+            NoRoom: none was written: the unread traffic has reached the limit.
         """
         if not self._recovered:
             self.recover()
@@ -173,7 +173,7 @@ class Files:
             os.close(file)
 
     def recover(self) -> None:
-        """Complete the files that earlier incarnations of this process left behind.
+        """Complete leftover files of earlier incarnations of this process.
 
         Raises:
             OSError: one could not be read or renamed.
@@ -197,7 +197,7 @@ class Files:
         self._number += 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         file = os.open(self._path(hidden=True), flags, 0o600)
-        # Held for the life of this process: nobody else takes the file for one that was left behind.
+        # Held for the life of this process, so that nobody takes the file for a leftover.
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # some network file systems have no locks; the next write tries again

@@ -1,9 +1,9 @@
 """Group membership of a bridge, without fetching (docs/protocol.md section 3, ADR 8).
 
 A separate consumer reads the records, so they keep flowing during a rebalance, and no position ever comes from a
-committed offset. :class:`Member` is one membership from join to leave; :class:`Membership` keeps the bridge in its
-group while it has a reader. This module uses internals of aiokafka (0.14), whose own ``stop()`` never leaves a group
-for a static member, and whose tasks may end, or wait forever, without reporting an error.
+committed offset. :class:`GroupConsumer` is one membership from join to leave; :class:`Membership` keeps the bridge in
+its group while it has a reader. This module uses internals of aiokafka (0.14), whose own ``stop()`` never leaves a
+group for a static member, and whose tasks may end, or wait forever, without reporting an error.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class _FencedInstanceId(BrokerResponseError):  # type: ignore[misc]  # aiokafka 
 kafka_errors.setdefault(_FencedInstanceId.errno, _FencedInstanceId)
 
 
-class Member:
+class GroupConsumer:
     """A consumer in the group."""
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
@@ -200,7 +200,7 @@ class _PausedSubscription(SubscriptionState):  # type: ignore[misc]  # aiokafka 
 @contextlib.asynccontextmanager
 async def joining(
     options: KafkaOptions, group: str, owner: Owner, on_assigned: Callable[[frozenset[int]], None]
-) -> AsyncIterator[Member]:
+) -> AsyncIterator[GroupConsumer]:
     """Join the group as ``owner``; ``on_assigned`` is called with all partitions after every assignment.
 
     A member that did not leave stays in the group for 10 s after the block: a successor joining under its name within
@@ -216,7 +216,7 @@ async def joining(
         group_instance_id=owner.server,
         **MEMBER,
     )
-    member = Member(consumer)
+    member = GroupConsumer(consumer)
     consumer._subscription = _PausedSubscription(on_assigned)  # noqa: SLF001
     async with opened(consumer):
         consumer.subscribe([options.names.updates])
@@ -263,7 +263,7 @@ class Membership:
         self.fault: str | None = None
         """Why this bridge is not in the group although it should be."""
         self._options = options
-        self._member: Member | None = None
+        self._member: GroupConsumer | None = None
         self._member_id = ""
         self._forgotten = 0
         """How often the group had forgotten the current member, which then got another id."""
@@ -425,7 +425,7 @@ class Membership:
             finally:
                 self._member = None
 
-    async def _leave(self, member: Member) -> None:
+    async def _leave(self, member: GroupConsumer) -> None:
         began = time.monotonic()
         try:
             await member.leave()

@@ -34,7 +34,7 @@ RETRY_AFTER_S: Final = 2
 """Retry delay in seconds of a client that connected before the token keys were loaded."""
 
 
-class Outcome(StrEnum):
+class AuthOutcome(StrEnum):
     """Result of an authentication attempt; label of a metric."""
 
     ACCEPTED = "accepted"
@@ -74,7 +74,7 @@ class OriginRefused(AuthRefused):
         super().__init__(Close.UNAUTHORISED, "the token is not for pages of this origin")
 
 
-class Member(Hashable, Protocol):
+class AuthorisedConnection(Hashable, Protocol):
     """A connection. :class:`ClientAuth` alone changes these attributes."""
 
     claims: Claims | None
@@ -138,10 +138,10 @@ class ClientAuth:
     ) -> None:
         self._clock = clock
         self._verifier = verifier
-        self._deadlines: Deadlines[Member] = Deadlines(clock.monotonic())
+        self._deadlines: Deadlines[AuthorisedConnection] = Deadlines(clock.monotonic())
         self._withdrawn = False
         """Whether keys were revoked or withdrawn since the last :meth:`pop_due`."""
-        self.outcomes: Counter[Outcome] = Counter()
+        self.outcomes: Counter[AuthOutcome] = Counter()
         self.authenticated = 0
         """Open connections with a token."""
         self.pending = 0
@@ -199,33 +199,33 @@ class ClientAuth:
         try:
             claims = self._verifier.verify(token, self._clock.wall_ms() / 1000)
         except TokenExpired as error:
-            self.outcomes[Outcome.EXPIRED] += 1
+            self.outcomes[AuthOutcome.EXPIRED] += 1
             raise AuthRefused(Close.TOKEN_EXPIRED, str(error)) from None
         except TokenRevoked as error:
-            self.outcomes[Outcome.REVOKED] += 1
+            self.outcomes[AuthOutcome.REVOKED] += 1
             raise AuthRefused(Close.LOGGED_OUT, str(error)) from None
         except TokenInvalid as error:
             if self._keys is not None and not self._keys.ready:
-                self.outcomes[Outcome.NO_KEYS] += 1
+                self.outcomes[AuthOutcome.NO_KEYS] += 1
                 raise AuthRefused(Close.OVERLOAD, "the keys of tokens have not all been read yet") from None
-            self.outcomes[Outcome.INVALID] += 1
+            self.outcomes[AuthOutcome.INVALID] += 1
             raise AuthRefused(Close.UNAUTHORISED, str(error)) from None
         if not covers_origin(claims.origins, origin):
-            self.outcomes[Outcome.ORIGIN] += 1
+            self.outcomes[AuthOutcome.ORIGIN] += 1
             raise OriginRefused
         return claims
 
     # Connections
 
-    def wait(self, member: Member) -> None:
+    def wait(self, member: AuthorisedConnection) -> None:
         """Give a new connection :data:`AUTH_TIMEOUT_S` to present a token."""
         member.auth_due = self._deadlines.add(member, self._clock.monotonic() + AUTH_TIMEOUT_S)
         self.pending += 1
 
-    def accept(self, member: Member, claims: Claims) -> None:
+    def accept(self, member: AuthorisedConnection, claims: Claims) -> None:
         """Give a connection the rights of a token, until :data:`EXPIRY_GRACE_S` after its expiry."""
         first = member.claims is None
-        self.outcomes[Outcome.ACCEPTED if first else Outcome.REFRESHED] += 1
+        self.outcomes[AuthOutcome.ACCEPTED if first else AuthOutcome.REFRESHED] += 1
         if first:
             self.authenticated += 1
             self.pending -= member.auth_due > 0
@@ -234,7 +234,7 @@ class ClientAuth:
         remaining = claims.expires_at + EXPIRY_GRACE_S - self._clock.wall_ms() / 1000
         member.auth_due = self._deadlines.add(member, self._clock.monotonic() + remaining)
 
-    def forget(self, member: Member) -> None:
+    def forget(self, member: AuthorisedConnection) -> None:
         """Remove a closing connection."""
         if member.claims is not None:
             self.authenticated -= 1
@@ -243,7 +243,7 @@ class ClientAuth:
         self._deadlines.discard(member, member.auth_due)
         member.claims, member.auth_due = None, 0
 
-    def pop_due(self, members: Iterable[Member]) -> Sequence[tuple[Member, Close, str]]:
+    def pop_due(self, members: Iterable[AuthorisedConnection]) -> Sequence[tuple[AuthorisedConnection, Close, str]]:
         """Return the connections to close now, each with code and reason; ``members`` are all open ones."""
         now, verifier = self._clock.monotonic(), self._verifier
         if self._withdrawn and verifier is not None:
@@ -255,19 +255,19 @@ class ClientAuth:
             self._withdrawn = False
         return [(member, *self._reason(member)) for member in self._deadlines.pop_due(now)]
 
-    def is_due(self, member: Member) -> bool:
+    def is_due(self, member: AuthorisedConnection) -> bool:
         """Return whether the deadline of a connection returned by :meth:`pop_due` still stands."""
         return member.auth_due <= self._clock.monotonic()
 
-    def _reason(self, member: Member) -> tuple[Close, str]:
+    def _reason(self, member: AuthorisedConnection) -> tuple[Close, str]:
         if member.claims is None:
-            self.outcomes[Outcome.TIMEOUT] += 1
+            self.outcomes[AuthOutcome.TIMEOUT] += 1
             return Close.AUTH_TIMEOUT, f"no token within {AUTH_TIMEOUT_S:g} s"
         if self._verifier is not None and self._verifier.revoked(member.claims):
-            self.outcomes[Outcome.REVOKED] += 1
+            self.outcomes[AuthOutcome.REVOKED] += 1
             return Close.LOGGED_OUT, "the API key of the token was revoked"
         if self._verifier is not None and self._verifier.withdrawn(member.claims):
-            self.outcomes[Outcome.WITHDRAWN] += 1
+            self.outcomes[AuthOutcome.WITHDRAWN] += 1
             return Close.TOKEN_EXPIRED, "the key that signed the token was withdrawn"
         return Close.TOKEN_EXPIRED, "the token has expired"
 
@@ -287,7 +287,7 @@ class ClientAuth:
     def samples(self, connections: int) -> Iterable[Sample]:
         """Sample attempts by outcome, and the open ``connections`` by kind of client."""
         yield from self.samples_of_keys()
-        for outcome in Outcome:
+        for outcome in AuthOutcome:
             yield metrics.AUTHENTICATIONS.sample(self.outcomes[outcome], outcome)
         for access, count in self.counts(connections).items():
             yield metrics.CLIENTS_BY_ACCESS.sample(count, access)

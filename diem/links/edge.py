@@ -14,11 +14,11 @@ from diem.fanout.fanout import Fanout
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.read_meter import UNMETERED, ReadMeter, ReadMeters
 from diem.fanout.session import ClientTrace, Session
-from diem.links.client_auth import ClientAuth, Member, may_be_anonymous
+from diem.links.client_auth import AuthorisedConnection, ClientAuth, may_be_anonymous
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.keepalive import HEARTBEAT_CHECK_S, TimerWheel, WheelMember
 from diem.links.listener import ServerConnection
-from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, Refusal, by_limit, by_origin, by_rate_of_requests
+from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, RefusedClient, by_limit, by_origin, by_rate_of_requests
 from diem.process import metrics
 from diem.process.clock import SystemClock
 from diem.process.edge_settings import Anonymous, EdgeSettings
@@ -191,11 +191,11 @@ class Admission:
         )
         return HandshakeLimiter("public", limits)
 
-    def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, Admitted | Refusal]:
+    def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, Admitted | RefusedClient]:
         """Return the client's address with its admission, or with the refusal (403, 429 or 503)."""
         rules = self._rules
         address, anonymous = self._check(peer, headers)
-        if isinstance(anonymous, Refusal):
+        if isinstance(anonymous, RefusedClient):
             return address, anonymous
         outcome = self._quota.admit(address, now)
         if isinstance(outcome, AdmissionResult):
@@ -205,15 +205,15 @@ class Admission:
         )
         return address, Admitted(outcome, anonymous, anonymous and anonymous_data)
 
-    def refusal(self, peer: str, headers: Headers, now: float) -> Refusal | None:
+    def refusal(self, peer: str, headers: Headers, now: float) -> RefusedClient | None:
         """Return the reason why :meth:`admit` would refuse such a client now, else None; counts nothing."""
         address, anonymous = self._check(peer, headers)
-        if isinstance(anonymous, Refusal):
+        if isinstance(anonymous, RefusedClient):
             return anonymous
         outcome = self._quota.refusal(address, now)
         return None if outcome is None else self._beyond(outcome, address, now)
 
-    def beyond_explanations(self, peer: str, headers: Headers, now: float) -> tuple[str, Refusal | None]:
+    def beyond_explanations(self, peer: str, headers: Headers, now: float) -> tuple[str, RefusedClient | None]:
         """Count a request for a refusal's reason; return the client's address, and the answer if beyond the rate."""
         address = self._resolve(peer, headers)
         wait_s = self._explanations.take(address, now)
@@ -225,7 +225,7 @@ class Admission:
         relayed = "Forwarded" in headers or "Via" in headers
         return self._addresses.resolve(peer, ", ".join(hops) if hops else None, relayed=relayed)
 
-    def _check(self, peer: str, headers: Headers) -> tuple[str, bool | Refusal]:
+    def _check(self, peer: str, headers: Headers) -> tuple[str, bool | RefusedClient]:
         """Return the client's address, and whether it needs no token, or the reason why it may not connect."""
         rules = self._rules
         try:
@@ -242,7 +242,7 @@ class Admission:
         )
         return address, anonymous if anonymous or rules.tokens else NO_TOKENS
 
-    def _beyond(self, result: AdmissionResult, address: str, now: float) -> Refusal:
+    def _beyond(self, result: AdmissionResult, address: str, now: float) -> RefusedClient:
         """Return the refusal for exceeding a limit of the address or the process."""
         rules = self._rules
         bound = {
@@ -253,7 +253,7 @@ class Admission:
         }.get(result, 0)
         return by_limit(result, bound, max(1, math.ceil(self._quota.retry_after(address, now))))
 
-    def user_refusal(self, result: AdmissionResult, retry_after_s: int) -> Refusal:
+    def user_refusal(self, result: AdmissionResult, retry_after_s: int) -> RefusedClient:
         """Return the refusal for exceeding a limit of the user."""
         return by_limit(result, self._rules.per_user, retry_after_s)
 
@@ -315,7 +315,7 @@ class EdgeRules:
     """True if data is compressed for clients that offer it."""
 
 
-class EdgeClient(WheelMember, Member, Protocol):
+class EdgeClient(WheelMember, AuthorisedConnection, Protocol):
     """The connection of a client, as its edge and its service know it."""
 
     session: Session

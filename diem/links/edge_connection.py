@@ -22,7 +22,7 @@ from diem.links.edge import Edge, fetch_window_ms
 from diem.links.health import health_reply
 from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import ServerConnection
-from diem.links.refusals import NOT_READY, WRONG_PATH, Cause, Refusal, no_refusal
+from diem.links.refusals import NOT_READY, WRONG_PATH, Cause, RefusedClient, no_refusal
 from diem.process import security_log
 from diem.process.limits import AdmissionResult, ErrorWindow, MessageAllowance
 from diem.process.security_log import SecurityEvent
@@ -120,7 +120,7 @@ class EdgeConnection(ServerConnection):
         if not self._is_handshake(request):
             return
         address, outcome = edge.admission.admit(self.peer, request.headers, asyncio.get_running_loop().time())
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, RefusedClient):
             self._refuse(request, address, outcome)
             return
         self._address, self._allowance = address, outcome.allowance
@@ -197,12 +197,16 @@ class EdgeConnection(ServerConnection):
         edge.service.joined(self)
 
     def _refuse(
-        self, request: Request, address: str, refusal: Refusal, kind: SecurityEvent = SecurityEvent.HANDSHAKE_REFUSED
+        self,
+        request: Request,
+        address: str,
+        refusal: RefusedClient,
+        kind: SecurityEvent = SecurityEvent.HANDSHAKE_REFUSED,
     ) -> None:
         self._record_refusal(request, address, refusal, kind)
         self.reply(refusal.reply())
 
-    def _record_refusal(self, request: Request, address: str, refusal: Refusal, kind: SecurityEvent) -> None:
+    def _record_refusal(self, request: Request, address: str, refusal: RefusedClient, kind: SecurityEvent) -> None:
         self._edge.refused[refusal.status] += 1
         origin = " ".join(request.headers.get_all("Origin"))
         code, detail = refusal.status, refusal.detail
@@ -372,7 +376,7 @@ class EdgeConnection(ServerConnection):
         edge.auth.accept(self, claims)
         edge.fanout.set_meter(self.session, edge.meter_of(claims))
 
-    def _count_user(self, claims: Claims) -> Refusal | None:
+    def _count_user(self, claims: Claims) -> RefusedClient | None:
         """Count the connection for a token's user, once; beyond the user's limits return the refusal."""
         user = claims.user
         if user == self._user:
@@ -548,12 +552,12 @@ class EdgeConnection(ServerConnection):
         asyncio.get_running_loop().call_later(1.0, self.abort)
 
 
-def _refusal(error: AuthRefused) -> Refusal:
+def _refusal(error: AuthRefused) -> RefusedClient:
     """Return the refusal of a handshake for its token."""
     if error.code is Close.OVERLOAD:
-        return Refusal(503, Cause.NOT_READY, error.reason, RETRY_AFTER_S)
+        return RefusedClient(503, Cause.NOT_READY, error.reason, RETRY_AFTER_S)
     cause = Cause.ORIGIN if isinstance(error, OriginRefused) else Cause.UNAUTHORISED
-    return Refusal(403 if cause is Cause.ORIGIN else 401, cause, error.reason)
+    return RefusedClient(403 if cause is Cause.ORIGIN else 401, cause, error.reason)
 
 
 def is_utf8(data: bytes) -> bool:

@@ -30,7 +30,7 @@ LINK_RATE: Final = RateLimit(200.0, 1000.0)
 """Handshakes of an address with an internal listener: as many as new clients of a process, as each may need one."""
 
 
-class Outcome(StrEnum):
+class HandshakeEnd(StrEnum):
     """End of a handshake; label of a metric."""
 
     COMPLETED = "completed"
@@ -114,7 +114,7 @@ class HandshakeLimiter:
         self._pending: Counter[str] = Counter()
         """Handshakes in progress by network, without zeros."""
         self._in_progress = 0
-        self.outcomes: Counter[Outcome] = Counter()
+        self.outcomes: Counter[HandshakeEnd] = Counter()
 
     def begin(self, address: str, now: float) -> AdmissionResult | None:
         """Count the start of a handshake, to be followed by :meth:`end`, or return the reason of its refusal."""
@@ -130,14 +130,14 @@ class HandshakeLimiter:
             elif self._rates.take(address, now):
                 refusal = AdmissionResult.ADDRESS_TOO_FAST
             if refusal is not None:
-                self.outcomes[Outcome.REFUSED] += 1
+                self.outcomes[HandshakeEnd.REFUSED] += 1
                 return refusal
         self._in_progress += 1
         for key, _ in found:
             self._pending[key] += 1
         return None
 
-    def end(self, address: str, outcome: Outcome) -> None:
+    def end(self, address: str, outcome: HandshakeEnd) -> None:
         """Count the end of a handshake."""
         self.outcomes[outcome] += 1
         self._in_progress -= 1
@@ -153,5 +153,5 @@ class HandshakeLimiter:
 
     def samples(self) -> Iterable[Sample]:
         """Sample the handshakes by outcome."""
-        for outcome in Outcome:
+        for outcome in HandshakeEnd:
             yield metrics.TLS_HANDSHAKES.sample(self.outcomes[outcome], self.listener, outcome)

@@ -67,7 +67,7 @@ class TimedProtocol(H11Protocol):
         limiter: "ConnectionLimiter[TimedProtocol]",
         turns: "tuple[RequestTurns, RequestTurns]",
         privileged: Callable[[Scope], bool] | None,
-        fast_reads: "FastReads | None" = None,
+        fast_reads: "FastConnectionState | None" = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limiter = limiter
@@ -162,7 +162,7 @@ class TimedProtocol(H11Protocol):
         elif self._request_deadline is None:
             self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
 
-    def _answer_at_once(self, data: bytes, fast_reads: "FastReads") -> bool:
+    def _answer_at_once(self, data: bytes, fast_reads: "FastConnectionState") -> bool:
         """Answer a read from memory, with all side effects; return False if the library must.
 
         The connection then is a reader's, as with the library, and nothing else has changed. The library's parser,
@@ -285,7 +285,7 @@ class TimedProtocol(H11Protocol):
             self._answer_deadline = None
 
 
-class FastReads:
+class FastConnectionState:
     """A fast path, with the state shared by all connections of a listener."""
 
     def __init__(self, fast_path: FastPath, addresses: ClientAddresses) -> None:
@@ -404,7 +404,7 @@ def make_server(
     reads_per_turn = ReadsPerTurn(lambda: limiter.privileged.busy > 0 or is_writing())
     turns = (turns_of_loop(reads_per_turn), turns_of_loop())
     addresses = ClientAddresses(trusted_proxies)
-    fast_reads = None if fast_path is None else FastReads(fast_path, addresses)
+    fast_reads = None if fast_path is None else FastConnectionState(fast_path, addresses)
     protocol = partial(TimedProtocol, limiter=limiter, turns=turns, privileged=privileged, fast_reads=fast_reads)
     config = uvicorn.Config(
         cast("Any", ClientAddressMiddleware(app, addresses)),

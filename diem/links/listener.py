@@ -23,7 +23,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from diem.links.connection import CLOSE_TIMEOUT_S, HIGH_WATER_BYTES, SILENT_LOGGER, Connection
-from diem.links.handshakes import HandshakeLimiter, Outcome
+from diem.links.handshakes import HandshakeEnd, HandshakeLimiter
 from diem.process import metrics, security_log
 from diem.process.listeners import BACKLOG
 from diem.process.metrics import Sample
@@ -391,14 +391,14 @@ class BatchAcceptor:
     def _opened(self, connection: socket.socket, address: str, opening: "asyncio.Task[bool]") -> None:
         # Not in the task, which may be cancelled before it starts.
         self._opening.pop(opening, None)
-        outcome = Outcome.EVICTED
+        outcome = HandshakeEnd.EVICTED
         if not opening.cancelled():
-            outcome = Outcome.COMPLETED if opening.result() else Outcome.FAILED
-        if outcome is not Outcome.COMPLETED:
+            outcome = HandshakeEnd.COMPLETED if opening.result() else HandshakeEnd.FAILED
+        if outcome is not HandshakeEnd.COMPLETED:
             connection.close()
         if self._tls is not None:
             self._handshakes.end(address, outcome)
-            if outcome is Outcome.EVICTED:
+            if outcome is HandshakeEnd.EVICTED:
                 _record_refusal(address, "handshake not finished, and too many others wait")
 
 

@@ -41,7 +41,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedClient:
     """A refusal of a client."""
 
     status: int
@@ -76,10 +76,10 @@ def _readable(status: int, document: dict[str, Any], headers: dict[str, str]) ->
     return Reply(status, orjson.dumps(document), MEDIA_TYPE, {"Cache-Control": "no-store", **fields})
 
 
-NOT_READY: Final = Refusal(503, Cause.NOT_READY, "not ready", 1)
-WRONG_PATH: Final = Refusal(404, Cause.BAD_REQUEST, "WebSocket clients connect to /ws")
-TWO_ORIGINS: Final = Refusal(403, Cause.ORIGIN, "more than one Origin")
-NO_TOKENS: Final = Refusal(
+NOT_READY: Final = RefusedClient(503, Cause.NOT_READY, "not ready", 1)
+WRONG_PATH: Final = RefusedClient(404, Cause.BAD_REQUEST, "WebSocket clients connect to /ws")
+TWO_ORIGINS: Final = RefusedClient(403, Cause.ORIGIN, "more than one Origin")
+NO_TOKENS: Final = RefusedClient(
     403,
     Cause.UNAUTHORISED,
     "a token is needed, and none is accepted here (--anonymous on admits clients without one, DIEM_*_TOKEN_KEYS names "
@@ -109,17 +109,17 @@ def foreign_origin(origin: str) -> str:
     return f"{origin} is not an allowed origin; if this page is yours, add it with --origin"
 
 
-def by_origin(origin: str) -> Refusal:
+def by_origin(origin: str) -> RefusedClient:
     """Return the refusal of a page for its origin."""
-    return Refusal(403, Cause.ORIGIN, foreign_origin(origin))
+    return RefusedClient(403, Cause.ORIGIN, foreign_origin(origin))
 
 
-def by_rate_of_requests(retry_after_s: int) -> Refusal:
+def by_rate_of_requests(retry_after_s: int) -> RefusedClient:
     """Return the answer to an address that requests refusal reasons too often."""
-    return Refusal(429, Cause.RATE, "too many requests from this address", retry_after_s)
+    return RefusedClient(429, Cause.RATE, "too many requests from this address", retry_after_s)
 
 
-def by_limit(result: AdmissionResult, bound: float, retry_after_s: int) -> Refusal:
+def by_limit(result: AdmissionResult, bound: float, retry_after_s: int) -> RefusedClient:
     """Return the refusal for exceeding a limit.
 
     Args:
@@ -129,7 +129,7 @@ def by_limit(result: AdmissionResult, bound: float, retry_after_s: int) -> Refus
     """
     cause, text = _LIMITS[result]
     wait_s = LIMIT_RETRY_AFTER_S if result is AdmissionResult.ADDRESS_LIMIT else retry_after_s
-    return Refusal(result.status, cause, text.format(bound=f"{bound:g}"), wait_s)
+    return RefusedClient(result.status, cause, text.format(bound=f"{bound:g}"), wait_s)
 
 
 _LIMITS: Final = {

@@ -231,7 +231,7 @@ def temporary(place: BucketPath) -> BucketPath:
     return place / f"{now}-{uuid.uuid4().hex}"
 
 
-class Service(NamedTuple):
+class ObjectStore(NamedTuple):
     """Where the buckets are; None: as the libraries find it."""
 
     endpoint: str | None
@@ -239,7 +239,7 @@ class Service(NamedTuple):
     region: str | None
 
 
-def service(environment: Mapping[str, str]) -> Service:
+def service(environment: Mapping[str, str]) -> ObjectStore:
     """Return the service that the standard environment variables name.
 
     Raises:
@@ -248,11 +248,11 @@ def service(environment: Mapping[str, str]) -> Service:
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     if endpoint is None:
-        return Service(None, region)
+        return ObjectStore(None, region)
     parts = urlsplit(endpoint)
     if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/"):
         raise BadBucket(f"AWS_ENDPOINT_URL is http://HOST:PORT or https://HOST:PORT, not {endpoint}")
-    return Service(f"{parts.scheme}://{parts.netloc}", region or _LOCAL_REGION)
+    return ObjectStore(f"{parts.scheme}://{parts.netloc}", region or _LOCAL_REGION)
 
 
 def delta_location(folder: Folder) -> tuple[str, dict[str, str] | None]:
@@ -300,7 +300,7 @@ def _file_system() -> Any:  # noqa: ANN401  # PyArrow has no types
 
 
 @cache
-def _connected(found: Service) -> Any:  # noqa: ANN401
+def _connected(found: ObjectStore) -> Any:  # noqa: ANN401
     from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem  # noqa: PLC0415  # an extra
 
     options: dict[str, Any] = {} if found.region is None else {"region": found.region}

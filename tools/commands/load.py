@@ -15,7 +15,7 @@ from diem.process import lifecycle
 from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 from tools.load import report
-from tools.load.run import LoadOptions, LoadTest, Outcome
+from tools.load.run import LoadOptions, LoadRun, LoadTest
 
 STOP_S: Final = 20.0
 """Time to complete pending requests and to delete endpoints of its own after Ctrl-C."""
@@ -107,7 +107,7 @@ def load_command(
         _write(json_file, "")  # that it can be written must not turn out after the test
     terminal = Terminal(quiet=quiet)
     life = Lifecycle(drain_seconds=STOP_S)
-    outcomes: list[Outcome] = []
+    outcomes: list[LoadRun] = []
 
     async def work() -> None:
         outcomes.append(await LoadTest(service, options, terminal).run(life.stopping))

@@ -14,7 +14,7 @@ from diem.process.backoff import wait
 from diem.process.tasks import cancelled_at_the_end
 from tools.load.client import follow
 from tools.load.edges import EdgeAddress
-from tools.load.lateness import Edge, Late, Writes
+from tools.load.lateness import Late, WatchedEdge, Writes
 
 CHECK_EVERY_S: Final = 0.5
 REFRESH_EVERY_S: Final = 5.0
@@ -30,7 +30,7 @@ Connect = Callable[[EdgeAddress], BaseClient]
 @dataclass
 class _Watched:
     address: EdgeAddress
-    edge: Edge
+    edge: WatchedEdge
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     late: Late | None = None
     """What the last line about it has."""
@@ -187,7 +187,7 @@ class Canary:
         parts = [names[first : first + size] for first in range(0, len(names), size)]
         clients = [self._connect(address) for _ in parts]
         several = not address.is_server and (len(parts) > 1 or not isinstance(clients[0], UpdatesClient))
-        edge = Edge(self._names, self._clock(), address.is_partial, several)
+        edge = WatchedEdge(self._names, self._clock(), address.is_partial, several)
 
         def apply(event: Event, unix_s: float) -> None:
             edge.apply(event, self._clock(), unix_s)

@@ -72,7 +72,7 @@ class Delivery:
 
 
 @dataclass
-class Edge:
+class WatchedEdge:
     """What one edge has delivered, by the events of its clients."""
 
     names: Mapping[str, int]

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from deploy.terminal import amount, data_size
 from diem.process.listeners import is_loopback
 from tools.load.completeness import MAX_EXAMPLES, Difference
-from tools.load.run import BUSY_SHARE, LATE_S, Outcome
+from tools.load.run import BUSY_SHARE, LATE_S, LoadRun
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 CLOCKS_S: Final = 1.0
@@ -22,7 +22,7 @@ _REMEDIES: Final = {
 """What to do about endpoints that were rejected, by the code of the reason."""
 
 
-def lines(outcome: Outcome) -> Iterator[str]:
+def lines(outcome: LoadRun) -> Iterator[str]:
     """Yield the result as text."""
     received = outcome.received
     yield _row("load", _load(outcome))
@@ -46,7 +46,7 @@ def lines(outcome: Outcome) -> Iterator[str]:
         yield _row("problem", problem)
 
 
-def warnings(outcome: Outcome) -> Iterator[str]:
+def warnings(outcome: LoadRun) -> Iterator[str]:
     """Yield what makes the figures doubtful, as sentences."""
     if outcome.measured_s and outcome.is_bottleneck:
         yield (
@@ -64,7 +64,7 @@ def warnings(outcome: Outcome) -> Iterator[str]:
         yield f"{early} arrived before the time at which they were published, by this clock: the clocks differ"
 
 
-def _load(outcome: Outcome) -> str:
+def _load(outcome: LoadRun) -> str:
     options, edges = outcome.options, outcome.edges
     each = min(options.subscriptions, outcome.endpoints)
     return (
@@ -73,7 +73,7 @@ def _load(outcome: Outcome) -> str:
     )
 
 
-def _clients(outcome: Outcome) -> str:
+def _clients(outcome: LoadRun) -> str:
     total = len(outcome.clients)
     if outcome.subscribed == total:
         return "all connected and subscribed"
@@ -92,7 +92,7 @@ def _texts(counts: Iterable[tuple[str, int]]) -> str:
     return "; ".join(f"{reason} ({number:,})" for reason, number in counts)
 
 
-def _measured(outcome: Outcome) -> Iterator[str]:
+def _measured(outcome: LoadRun) -> Iterator[str]:
     received, seconds = outcome.received, outcome.measured_s
     yield _row(
         "updates",
@@ -118,11 +118,11 @@ def _measured(outcome: Outcome) -> Iterator[str]:
     yield _row("this tool", _tool(outcome))
 
 
-def _tool(outcome: Outcome) -> str:
+def _tool(outcome: LoadRun) -> str:
     return f"{outcome.cpu_share:.0%} of a core, its event loop was at most {1000 * outcome.loop_lag_s:.0f} ms late"
 
 
-def _missed(outcome: Outcome) -> str:
+def _missed(outcome: LoadRun) -> str:
     found = outcome.completeness
     if found is None:
         if outcome.interrupted:
@@ -160,7 +160,7 @@ def _is_local(base: str) -> bool:
     return is_loopback(urlsplit(base).hostname or "")
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: LoadRun) -> dict[str, Any]:
     """Return the result as a JSON object."""
     received, options, found = outcome.received, outcome.options, outcome.completeness
     return {
@@ -207,7 +207,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _written(outcome: Outcome) -> dict[str, Any]:
+def _written(outcome: LoadRun) -> dict[str, Any]:
     writer = outcome.writer
     if writer is None:
         return {}

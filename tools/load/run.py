@@ -19,7 +19,7 @@ from tools.load import preflight
 from tools.load.client import LoadClient, Received
 from tools.load.completeness import Completeness, Difference, Holding, compare, later_than
 from tools.load.selection import NoEndpoints, assign, select
-from tools.load.writer import Writer
+from tools.load.writer import LoadWriter
 
 CATALOGUE_AGE_S: Final = 1.0
 """Greatest age of the catalogue that a Data Service answers."""
@@ -60,7 +60,7 @@ class LoadOptions:
 
 
 @dataclass
-class Outcome:
+class LoadRun:
     """Everything that a test measured."""
 
     base: str
@@ -77,7 +77,7 @@ class Outcome:
     """CPU time of this tool while it was measured, as a share of one core."""
     loop_lag_s: float = 0.0
     """Longest delay of this tool's event loop while it was measured."""
-    writer: Writer | None = None
+    writer: LoadWriter | None = None
     completeness: Completeness | None = None
     """None: the test was interrupted before the comparison, or no client subscribed."""
     interrupted: bool = False
@@ -121,7 +121,7 @@ class LoadTest:
         self._bearer = options.credentials.bearer()
         self._token_slots = asyncio.Semaphore(TOKENS_AT_ONCE)
 
-    async def run(self, stopping: asyncio.Event) -> Outcome:
+    async def run(self, stopping: asyncio.Event) -> LoadRun:
         """Run the test; when ``stopping`` is set, end with what was measured so far.
 
         Raises:
@@ -139,7 +139,7 @@ class LoadTest:
             writer = None
             if options.write is not None and options.write_key is not None:
                 count = int(options.endpoints or OWN_ENDPOINTS)
-                writer = await stack.enter_async_context(Writer(service, options.write_key, count, options.write))
+                writer = await stack.enter_async_context(LoadWriter(service, options.write_key, count, options.write))
             before, difference_s = await self._catalogue()
             names = select(before, options.endpoints) if writer is None else writer.names
             if not names:
@@ -147,7 +147,7 @@ class LoadTest:
             received = Received()
             wanted = assign(names, options.clients, options.subscriptions, options.seed)
             clients = [LoadClient(number, mine, before, received) for number, mine in enumerate(wanted, 1)]
-            outcome = Outcome(service.base, options, edges, len(names), received, clients, difference_s, writer=writer)
+            outcome = LoadRun(service.base, options, edges, len(names), received, clients, difference_s, writer=writer)
             tasks = await stack.enter_async_context(cancelled_at_the_end())
             await self._connect(outcome, tasks, stopping)
             if outcome.subscribed and not stopping.is_set():
@@ -164,7 +164,7 @@ class LoadTest:
         difference_s = preflight.clock_difference_s(reply.headers.get("Date"), sent_s, time.time())
         return await self._service.versions(self._bearer), difference_s
 
-    async def _connect(self, outcome: Outcome, tasks: list[asyncio.Task[None]], stopping: asyncio.Event) -> None:
+    async def _connect(self, outcome: LoadRun, tasks: list[asyncio.Task[None]], stopping: asyncio.Event) -> None:
         """Start all clients at the rate, and wait until they have subscribed, for a limited time."""
         options, loop = self._options, asyncio.get_running_loop()
         began, received, total = loop.time(), outcome.received, len(outcome.clients)
@@ -196,7 +196,7 @@ class LoadTest:
 
         return request
 
-    async def _measure(self, outcome: Outcome, tasks: list[asyncio.Task[None]], stopping: asyncio.Event) -> None:
+    async def _measure(self, outcome: LoadRun, tasks: list[asyncio.Task[None]], stopping: asyncio.Event) -> None:
         """Count for the time of the test, then wait for what the catalogue has and clients do not, and compare."""
         loop, received = asyncio.get_running_loop(), outcome.received
         over = asyncio.Event()
@@ -230,7 +230,7 @@ class LoadTest:
                 if await wait(stopping, min(POLL_S, seconds - passed)):
                     return
 
-    async def _latest(self, outcome: Outcome, stopping: asyncio.Event) -> dict[str, int] | None:
+    async def _latest(self, outcome: LoadRun, stopping: asyncio.Event) -> dict[str, int] | None:
         """Return the catalogue, not older than this call; None if it cannot be read."""
         if await wait(stopping, CATALOGUE_AGE_S):
             return None
@@ -240,7 +240,7 @@ class LoadTest:
             outcome.problems.append(str(error))
             return None
 
-    async def _compare(self, outcome: Outcome, latest: Mapping[str, int], stopping: asyncio.Event) -> None:
+    async def _compare(self, outcome: LoadRun, latest: Mapping[str, int], stopping: asyncio.Event) -> None:
         """Compare until nothing is missing, or for ``wait_s``."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + self._options.wait_s

@@ -68,7 +68,7 @@ def _datasets(names: Sequence[str], values: Iterator[int]) -> dict[str, Any]:
     }
 
 
-class Writer:
+class LoadWriter:
     """Writes to its own endpoints, as an asynchronous context manager; at the end it deletes them.
 
     The rate does not depend on the answers (open loop), as long as ``AT_ONCE`` requests are enough for it.

@@ -87,7 +87,7 @@ def refresh_delay_s(life_s: float, left_s: float, draw: float) -> float:
     return (delay_s if delay_s > 0 else left_s / 2) * (1 - draw / 4)
 
 
-class Refusals:
+class RefusedTokens:
     """Counts close code 4501 (invalid token): a client retries once with a new token, overall and per server."""
 
     __slots__ = ("_counts",)
@@ -120,7 +120,7 @@ class TokenSource:
         """The token that is held; empty: none."""
         self._request = request
         self._backoff = Backoff(timing.base_s, timing.cap_s)
-        self._refusals = Refusals()
+        self._refusals = RefusedTokens()
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         """Set and replaced whenever there is another token."""

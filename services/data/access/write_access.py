@@ -45,7 +45,7 @@ class WriteRefused(DiemError):
     """Seconds after which to try again; 0 when waiting does not help."""
 
 
-class Writer:
+class WriteRights:
     """Who writes: the holder of the key file, who may write all (``key`` is None), or of a write key of the store.
 
     A request is checked twice: before its body is read (:meth:`begin`), when it costs one change, and once its
@@ -99,10 +99,10 @@ class WriteAccess:
         self._write_key = write_key
         self._access = access
         self._clock = clock
-        self._owner = Writer(access, clock)
-        self._writers: dict[str, Writer] = {}
+        self._owner = WriteRights(access, clock)
+        self._writers: dict[str, WriteRights] = {}
 
-    def identify(self, header: str, *, writes: bool) -> Writer | None:
+    def identify(self, header: str, *, writes: bool) -> WriteRights | None:
         """Return who writes with an ``Authorization`` header; None without a valid write key.
 
         ``writes``: the request changes something; keys of the store are for nothing else.
@@ -113,9 +113,9 @@ class WriteAccess:
         key = None if text is None else self._access.verify(text, writes=True)
         return None if key is None else self._writers.get(key.id) or self._remember(key)
 
-    def _remember(self, key: Key) -> Writer:
+    def _remember(self, key: Key) -> WriteRights:
         # Only a key that was not used lately costs this: keys come and go, and their counts must not stay.
         now = self._clock.monotonic()
         self._writers = {id_: writer for id_, writer in self._writers.items() if writer.window.count(now)}
-        writer = self._writers[key.id] = Writer(self._access, self._clock, key)
+        writer = self._writers[key.id] = WriteRights(self._access, self._clock, key)
         return writer

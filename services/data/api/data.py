@@ -12,7 +12,7 @@ from diem.process import security_log
 from diem.process.security_log import SecurityEvent
 from diem.protocol import endpoints
 from services.data import datasets
-from services.data.access.write_access import Writer
+from services.data.access.write_access import WriteRights
 from services.data.api import cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
 from services.data.api.guard import rights_of, unauthorised_write, writer_of
@@ -142,7 +142,7 @@ class DataApi:
         return dataset
 
 
-def _record_write(request: Request, writer: Writer, changes: int) -> None:
+def _record_write(request: Request, writer: WriteRights, changes: int) -> None:
     address = client_address(request.scope)
     security_log.record(SecurityEvent.WRITES, address=address, key_name=writer.name, changes=changes)
 

@@ -19,7 +19,7 @@ from services.data.access.keys import bearer_key
 from services.data.access.quota import QuotaDecision, QuotaReason, QuotaRequest, rate_limit_fields
 from services.data.access.rights import ReadRights, common_rights
 from services.data.access.tokens import client_token
-from services.data.access.write_access import WriteAccess, Writer
+from services.data.access.write_access import WriteAccess, WriteRights
 from services.data.api import cost
 from services.data.api.cors import Cors
 from services.data.api.problems import REFUSALS, quota_problem, too_many_requests
@@ -81,7 +81,7 @@ def _busy() -> Response:
 
 
 _WRITER: Final = "diem.writer"
-"""Entry of the scope: the :class:`Writer` of a request, identified once."""
+"""Entry of the scope: the :class:`WriteRights` of a request, identified once."""
 _READER: Final = "diem.reader"
 """Entry of the scope: the decision on a request by an API key, a token or the anonymous plan."""
 _READS: Final = frozenset({"GET", "HEAD"})
@@ -383,9 +383,9 @@ def _is_read(scope: Scope, method: str | None = None) -> bool:
     return method in _READS or (method == "POST" and scope["path"] == TOKENS)
 
 
-def writer_of(scope: Scope) -> Writer | None:
+def writer_of(scope: Scope) -> WriteRights | None:
     """Return who writes, as the guard has identified it; None without a valid write key."""
-    writer: Writer | None = scope.get(_WRITER)
+    writer: WriteRights | None = scope.get(_WRITER)
     return writer
 
 

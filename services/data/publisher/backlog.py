@@ -10,7 +10,7 @@ from diem.kafka.metadata import ReplicaFaults
 from diem.protocol.partition_map import HOT, PartitionMap, Phase
 from diem.protocol.update import Change
 from services.data.publisher.offsets import Extent, OffsetTracker, encode_extents
-from services.data.publisher.refusals import Refusals
+from services.data.publisher.refusals import RefusedRecords
 from services.data.store.tables import Cursor
 
 NO_SEQUENCE: Final = 1 << 63
@@ -288,7 +288,7 @@ class PublisherState:
     """Partitions resent because of foreign records."""
     replicas: ReplicaFaults = field(default_factory=ReplicaFaults)
     """Partitions of log and map that lacked a replica when they were last described."""
-    refusals: Refusals = field(default_factory=Refusals)
+    refusals: RefusedRecords = field(default_factory=RefusedRecords)
     """Records that the brokers refuse."""
     lesser_faults: list[str] = field(default_factory=list)
     """Settings of the topics that lose no update, and should be others."""

@@ -77,7 +77,7 @@ class _Partition:
     held: dict[bytes, float] = field(default_factory=dict)
 
 
-class Refusals:
+class RefusedRecords:
     """What the brokers refuse at present, by ``clock`` in seconds. Bounded by the endpoints of each partition."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

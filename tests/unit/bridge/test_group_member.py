@@ -11,7 +11,7 @@ from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError, for_
 from structlog.testing import capture_logs
 
 from bridge import group_member as module
-from bridge.group_member import Member, MemberLost, Membership, NumberInUse
+from bridge.group_member import GroupConsumer, MemberLost, Membership, NumberInUse
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.process import backoff
@@ -209,7 +209,7 @@ async def test_a_member_whose_coordination_has_ended_is_lost_with_the_reason_and
     await asyncio.wait([coordination])
     consumer: Any = SimpleNamespace(_coordinator=SimpleNamespace(_coordination_task=coordination))
     with pytest.raises(MemberLost, match=r"has ended: .*GroupLoadInProgressError"):
-        Member(consumer).check()
+        GroupConsumer(consumer).check()
     assert not coordination._log_traceback  # the loop would write one
 
 
@@ -265,7 +265,7 @@ async def test_a_member_that_was_fenced_is_told_from_one_that_failed(code: int, 
     coordinator = SimpleNamespace(_coordination_task=pending, _pending_exception=KafkaConnectionError(error))
     consumer: Any = SimpleNamespace(_coordinator=coordinator)
     with pytest.raises(MemberLost) as caught:
-        Member(consumer).check()
+        GroupConsumer(consumer).check()
     assert type(caught.value) is lost
 
 

@@ -10,12 +10,12 @@ import pytest
 from diem.links.client_auth import (
     AUTH_TIMEOUT_S,
     EXPIRY_GRACE_S,
+    AuthorisedConnection,
+    AuthOutcome,
     AuthRefused,
     ClientAuth,
     Deadlines,
-    Member,
     OriginRefused,
-    Outcome,
     bearer_tokens,
 )
 from diem.process.clock import ManualClock
@@ -68,7 +68,7 @@ class World:
         self.clock = ManualClock(5.5, int(NOW * 1000))
         self.verifier = Verifier([ISSUER.key])
         self.auth = ClientAuth(self.clock, self.verifier, keys)
-        self.open: set[Member] = set()
+        self.open: set[AuthorisedConnection] = set()
 
     def accept(self, connection: Connection, **claims: Any) -> None:
         self.auth.accept(connection, self.auth.verify(ISSUER.token(self.clock.wall_ms() / 1000, **claims), None))
@@ -116,7 +116,7 @@ def test_connection_without_a_token_is_due_after_ten_seconds(world: World) -> No
     assert world.due() == [(connection, Close.AUTH_TIMEOUT)]
     world.auth.forget(connection)
     assert world.auth.counts(0) == {"anonymous": 0, "authenticated": 0, "pending": 0}
-    assert world.auth.outcomes == {Outcome.TIMEOUT: 1}
+    assert world.auth.outcomes == {AuthOutcome.TIMEOUT: 1}
 
 
 def test_token_that_comes_while_others_are_closed_is_not_too_late(world: World) -> None:
@@ -151,7 +151,7 @@ def test_refresh_moves_the_expiry(world: World) -> None:
     assert world.due() == []
     world.clock.advance(90)
     assert world.due() == [(connection, Close.TOKEN_EXPIRED)]
-    assert world.auth.outcomes == {Outcome.ACCEPTED: 1, Outcome.REFRESHED: 1}
+    assert world.auth.outcomes == {AuthOutcome.ACCEPTED: 1, AuthOutcome.REFRESHED: 1}
 
 
 def test_step_of_the_wall_clock_does_not_close_a_connection(world: World) -> None:
@@ -197,7 +197,7 @@ async def test_connections_are_due_in_the_next_second_when_the_key_of_their_toke
     await keys.polled()
     world.clock.advance(1)
     assert world.due() == [(one, Close.TOKEN_EXPIRED)]
-    assert world.auth.outcomes[Outcome.WITHDRAWN] == 1
+    assert world.auth.outcomes[AuthOutcome.WITHDRAWN] == 1
     world.clock.advance(1)
     assert world.due() == []
     running.cancel()
@@ -218,14 +218,14 @@ def test_closed_connection_is_not_due_and_not_counted(world: World) -> None:
 @pytest.mark.parametrize(
     ("token", "code", "outcome"),
     [
-        ("no token", Close.UNAUTHORISED, Outcome.INVALID),
-        (Issuer("k1").token(), Close.UNAUTHORISED, Outcome.INVALID),
-        (ISSUER.token(exp=int(NOW) - 31), Close.TOKEN_EXPIRED, Outcome.EXPIRED),
-        (ISSUER.token(key="revoked0"), Close.LOGGED_OUT, Outcome.REVOKED),
+        ("no token", Close.UNAUTHORISED, AuthOutcome.INVALID),
+        (Issuer("k1").token(), Close.UNAUTHORISED, AuthOutcome.INVALID),
+        (ISSUER.token(exp=int(NOW) - 31), Close.TOKEN_EXPIRED, AuthOutcome.EXPIRED),
+        (ISSUER.token(key="revoked0"), Close.LOGGED_OUT, AuthOutcome.REVOKED),
     ],
     ids=["no token", "foreign", "expired", "revoked"],
 )
-def test_refused_token_has_the_code_of_its_fault(world: World, token: str, code: Close, outcome: Outcome) -> None:
+def test_refused_token_has_the_code_of_its_fault(world: World, token: str, code: Close, outcome: AuthOutcome) -> None:
     world.verifier.replace_keys([ISSUER.key], {"revoked0": NOW})
     with pytest.raises(AuthRefused) as caught:
         world.auth.verify(token, None)
@@ -247,7 +247,7 @@ def test_token_for_some_pages_is_refused_to_others_and_to_nobody_else(world: Wor
     assert world.auth.verify(ISSUER.token(), origin).origins is None
     with pytest.raises(OriginRefused):
         world.auth.verify(ISSUER.token(origins=[]), "https://app.example")
-    assert world.auth.outcomes == {Outcome.ORIGIN: 2}
+    assert world.auth.outcomes == {AuthOutcome.ORIGIN: 2}
 
 
 async def test_before_the_keys_are_read_a_client_is_told_to_come_again() -> None:

@@ -7,18 +7,18 @@ import pytest
 from websockets.datastructures import Headers
 
 from diem.links.edge import MAX_VIOLATIONS, Admission, AdmissionRules, admission_rules, fetch_window_ms
-from diem.links.refusals import Cause, Refusal
+from diem.links.refusals import Cause, RefusedClient
 from diem.process.limits import MessageAllowance
 from services.websocket.settings import Settings
 
 PAGE: Final = 8080
 
 
-def knock(gate: Admission, address: str, now: float = 0.0) -> MessageAllowance | Refusal:
+def knock(gate: Admission, address: str, now: float = 0.0) -> MessageAllowance | RefusedClient:
     headers = Headers({"Origin": f"http://localhost:{PAGE}", "X-Forwarded-For": address})
     found, outcome = gate.admit("127.0.0.1", headers, now)
     assert found == address
-    return outcome if isinstance(outcome, Refusal) else outcome.allowance
+    return outcome if isinstance(outcome, RefusedClient) else outcome.allowance
 
 
 def gate_with(**rules: Any) -> Admission:
@@ -39,7 +39,7 @@ def test_address_that_connects_too_fast_gets_retry_after() -> None:
         assert isinstance(allowance, MessageAllowance)
         gate.release("192.0.2.1", allowance, 0)
     refused = knock(gate, "192.0.2.1")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, RefusedClient)
     assert (refused.status, refused.retry_after_s) == (429, 1)
     assert isinstance(knock(gate, "192.0.2.2"), MessageAllowance)
     assert isinstance(knock(gate, "192.0.2.1", 0.1), MessageAllowance)
@@ -53,7 +53,7 @@ def test_address_that_has_sent_all_it_may_waits_outside() -> None:
     assert sum(allowance.messages.take(0) for _ in range(100)) == 62
     gate.release("192.0.2.1", allowance, 0)
     refused = knock(gate, "192.0.2.1")
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, RefusedClient)
     assert (refused.status, refused.retry_after_s) == (429, 19)
 
 
@@ -100,7 +100,7 @@ def test_client_that_comes_again_and_again_is_let_in_when_it_may_ask_for_all(sub
     gate, now = gate_with(subscriptions=subscriptions), 0.0
     for _ in range(6):
         outcome = knock(gate, "192.0.2.1", now)
-        while isinstance(outcome, Refusal):
+        while isinstance(outcome, RefusedClient):
             now += outcome.retry_after_s
             outcome = knock(gate, "192.0.2.1", now)
         assert asks_for(outcome, subscriptions, now)
@@ -114,10 +114,10 @@ def test_fetches_are_spread_by_the_number_of_clients(clients: int, window_ms: in
     assert fetch_window_ms(clients) == window_ms
 
 
-def refusal_of(gate: Admission, address: str, **fields: str) -> Refusal:
+def refusal_of(gate: Admission, address: str, **fields: str) -> RefusedClient:
     headers = Headers({"Origin": f"http://localhost:{PAGE}", "X-Forwarded-For": address, **fields})
     _, outcome = gate.admit("127.0.0.1", headers, 0.0)
-    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome, RefusedClient)
     assert gate.refusal("127.0.0.1", headers, 0.0) == outcome, "asking for the reason gives the same answer"
     return outcome
 
@@ -176,7 +176,7 @@ def test_clients_of_this_machine_have_no_limit_of_an_address_where_it_is_off(add
     assert isinstance(knock(gate, address), MessageAllowance), "what others have used up does not count"
     for _ in range(2):
         knock(gate, "192.0.2.1")
-    assert isinstance(knock(gate, "192.0.2.1"), Refusal)
+    assert isinstance(knock(gate, "192.0.2.1"), RefusedClient)
 
 
 def test_explanations_are_bounded_for_each_address_behind_the_proxies() -> None:
@@ -196,7 +196,7 @@ def test_explanations_are_bounded_for_each_address_behind_the_proxies() -> None:
 def test_refusal_of_this_machine_names_its_share_of_the_process() -> None:
     gate = gate_with(limit_loopback=False, capacity=5)
     outcomes = [knock(gate, "127.0.0.1") for _ in range(5)]
-    assert isinstance(outcomes[-1], Refusal)
+    assert isinstance(outcomes[-1], RefusedClient)
     assert outcomes[-1].detail == "this server has 4 clients already (DIEM_*_CAPACITY)"
     assert isinstance(knock(gate, "192.0.2.1"), MessageAllowance)
 
@@ -207,7 +207,7 @@ def test_clients_that_a_proxy_of_this_machine_forwards_are_limited_all_the_same(
     for _ in range(2):
         headers = Headers({"Origin": f"http://localhost:{PAGE}", "Via": "1.1 relay"})
         outcomes.append(gate.admit("127.0.0.1", headers, 0.0)[1])
-    assert isinstance(outcomes[1], Refusal)
+    assert isinstance(outcomes[1], RefusedClient)
 
 
 def test_clients_of_this_machine_may_begin_as_many_tls_handshakes_as_there_may_be_clients() -> None:

@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from diem.links.handshakes import HANDSHAKE_BURST, HandshakeLimiter, HandshakeLimits, Outcome
+from diem.links.handshakes import HANDSHAKE_BURST, HandshakeEnd, HandshakeLimiter, HandshakeLimits
 from diem.process.limits import AddressLimits, AdmissionResult, RateLimit
 
 NEIGHBOURS = ("2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:0:1::")
@@ -18,7 +18,7 @@ def test_handshakes_in_progress_of_an_address_are_bounded_and_those_that_end_mak
     handshakes = limiter(HandshakeLimits(connections=2))
     assert [handshakes.begin("192.0.2.1", 0) for _ in range(3)] == [None, None, AdmissionResult.ADDRESS_LIMIT]
     assert handshakes.begin("192.0.2.2", 0) is None, "another address"
-    handshakes.end("192.0.2.1", Outcome.FAILED)
+    handshakes.end("192.0.2.1", HandshakeEnd.FAILED)
     assert handshakes.begin("192.0.2.1", 0) is None
 
 
@@ -37,7 +37,7 @@ def test_rate_of_an_address_is_bounded_and_refused_handshakes_do_not_count() -> 
         for _ in range(count):
             if handshakes.begin("192.0.2.1", now) is None:
                 begun += 1
-                handshakes.end("192.0.2.1", Outcome.COMPLETED)
+                handshakes.end("192.0.2.1", HandshakeEnd.COMPLETED)
         return begun
 
     assert tries(100, 0) == 4
@@ -59,7 +59,7 @@ def test_handshakes_of_a_56_are_bounded_by_four_times_the_limit() -> None:
     begun = [address for address in addresses if handshakes.begin(address, 0) is None]
     assert (len(begun), handshakes.pending) == (8, 8)
     for address in begun:
-        handshakes.end(address, Outcome.COMPLETED)
+        handshakes.end(address, HandshakeEnd.COMPLETED)
     assert (handshakes.pending, len(handshakes._pending)) == (0, 0)
 
 
@@ -79,20 +79,20 @@ def test_all_clients_that_an_address_may_have_can_come_back_at_once(connections:
     handshakes = limiter(HandshakeLimits.of_clients(clients, (), lambda _: 0))
     for _ in range(connections):
         assert handshakes.begin("192.0.2.1", 0) is None
-        handshakes.end("192.0.2.1", Outcome.COMPLETED)
+        handshakes.end("192.0.2.1", HandshakeEnd.COMPLETED)
 
 
 def test_a_proxy_can_redial_a_link_for_each_of_a_thousand_clients() -> None:
     handshakes = limiter(HandshakeLimits.of_links(64))
     for _ in range(1000):
         assert handshakes.begin("192.0.2.1", 0) is None
-        handshakes.end("192.0.2.1", Outcome.COMPLETED)
+        handshakes.end("192.0.2.1", HandshakeEnd.COMPLETED)
     assert [handshakes.begin("192.0.2.1", 1) for _ in range(65)][-1] is AdmissionResult.ADDRESS_LIMIT
 
 
 def test_nothing_is_kept_of_handshakes_that_have_ended_and_each_is_counted() -> None:
     handshakes = limiter(HandshakeLimits(connections=int(HANDSHAKE_BURST)))
-    ends = [Outcome.COMPLETED, Outcome.COMPLETED, Outcome.FAILED, Outcome.EVICTED]
+    ends = [HandshakeEnd.COMPLETED, HandshakeEnd.COMPLETED, HandshakeEnd.FAILED, HandshakeEnd.EVICTED]
     for number, _ in enumerate(ends):
         assert handshakes.begin(f"192.0.2.{number}", 0) is None
     assert handshakes.pending == 4

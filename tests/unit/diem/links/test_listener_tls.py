@@ -17,7 +17,7 @@ from websockets.http11 import Request
 
 from diem.links import listener as module
 from diem.links.connection_limits import ConnectionLimits
-from diem.links.handshakes import HandshakeLimiter, HandshakeLimits, Outcome
+from diem.links.handshakes import HandshakeEnd, HandshakeLimiter, HandshakeLimits
 from diem.links.http_server import make_server
 from diem.links.listener import Listener, Reply, ServerConnection
 from diem.process import metrics
@@ -196,13 +196,13 @@ async def test_unfinished_handshakes_of_an_address_are_refused_unread_and_others
             async with connect(url, ssl=client_context(authority.file), proxy=None, local_addr=here) as other:
                 await other.send("a")
                 assert await other.recv() == "a"
-            assert (handshakes.outcomes[Outcome.REFUSED], handshakes.outcomes[Outcome.COMPLETED]) == (2, 1)
+            assert (handshakes.outcomes[HandshakeEnd.REFUSED], handshakes.outcomes[HandshakeEnd.COMPLETED]) == (2, 1)
             for _, writer in silent:
                 writer.close()
             async with asyncio.timeout(PATIENCE_S):
                 while handshakes.pending:
                     await asyncio.sleep(0.01)
-            assert handshakes.outcomes[Outcome.FAILED] == 3
+            assert handshakes.outcomes[HandshakeEnd.FAILED] == 3
             async with connect(url, ssl=client_context(authority.file), proxy=None):
                 pass
     (line,) = recorded.of("handshake_refused")
@@ -223,7 +223,7 @@ async def test_address_that_makes_handshakes_at_a_high_rate_is_refused_before_th
             assert await refused(url, context)
             async with connect(url, ssl=context, proxy=None, local_addr=("127.0.0.2", 0)):
                 pass
-    assert (handshakes.outcomes[Outcome.REFUSED], handshakes.outcomes[Outcome.COMPLETED]) == (1, 3)
+    assert (handshakes.outcomes[HandshakeEnd.REFUSED], handshakes.outcomes[HandshakeEnd.COMPLETED]) == (1, 3)
     (line,) = recorded.of("handshake_refused")
     assert line["detail"] == "TLS: too many new connections from this address"
 

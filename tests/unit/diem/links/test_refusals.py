@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from diem.links.refusals import Cause, Refusal, by_limit, foreign_origin, no_refusal
+from diem.links.refusals import Cause, RefusedClient, by_limit, foreign_origin, no_refusal
 from diem.process.limits import AdmissionResult
 
 
@@ -42,11 +42,11 @@ def test_every_limit_has_a_cause_and_a_time_to_come_again(result: AdmissionResul
 
 
 def test_the_answer_to_a_handshake_is_text_and_that_to_a_question_is_a_readable_problem() -> None:
-    refusal = Refusal(429, Cause.LIMIT, "full up", 10)
+    refusal = RefusedClient(429, Cause.LIMIT, "full up", 10)
     reply, problem = refusal.reply(), refusal.problem()
     assert (reply.status, reply.body, reply.headers) == (429, b"full up\n", {"Retry-After": "10"})
     assert orjson.loads(problem.body) == {"status": 429, "code": "limit", "detail": "full up"}
     assert problem.headers["Access-Control-Allow-Origin"] == "*"
     assert problem.headers["Retry-After"] == "10"
-    assert Refusal(401, Cause.UNAUTHORISED, "no").reply().headers == {"WWW-Authenticate": "Bearer"}
+    assert RefusedClient(401, Cause.UNAUTHORISED, "no").reply().headers == {"WWW-Authenticate": "Bearer"}
     assert no_refusal().status == 426

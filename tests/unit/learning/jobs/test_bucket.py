@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from learning.jobs.bucket import BadBucket, BucketPath, Service, delta_location, service, spark_settings
+from learning.jobs.bucket import BadBucket, BucketPath, ObjectStore, delta_location, service, spark_settings
 from learning.jobs.spark_options import SparkOptions, SparkSettings, configuration
 
 PREFIX = "spark.hadoop.fs.s3a."
 
 
 def test_the_service_is_that_of_the_standard_variables() -> None:
-    assert service({}) == Service(None, None)
-    assert service({"AWS_DEFAULT_REGION": "eu-central-1"}) == Service(None, "eu-central-1")
+    assert service({}) == ObjectStore(None, None)
+    assert service({"AWS_DEFAULT_REGION": "eu-central-1"}) == ObjectStore(None, "eu-central-1")
     own = {"AWS_ENDPOINT_URL": "http://minio:9000/"}
-    assert service(own) == Service("http://minio:9000", "us-east-1")
-    assert service(own | {"AWS_ENDPOINT_URL_S3": "https://s3", "AWS_REGION": "x"}) == Service("https://s3", "x")
+    assert service(own) == ObjectStore("http://minio:9000", "us-east-1")
+    assert service(own | {"AWS_ENDPOINT_URL_S3": "https://s3", "AWS_REGION": "x"}) == ObjectStore("https://s3", "x")
     with pytest.raises(BadBucket, match="not minio:9000"):
         service({"AWS_ENDPOINT_URL": "minio:9000"})
 

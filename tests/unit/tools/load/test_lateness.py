@@ -3,7 +3,7 @@
 import pytest
 
 from diem.links.client import Event
-from tools.load.lateness import MAX_WRITES, Edge, Late, Writes
+from tools.load.lateness import MAX_WRITES, Late, WatchedEdge, Writes
 
 NAMES = {"/p0": 0, "/p1": 1}
 LATE_AFTER_S = 10.0
@@ -14,7 +14,7 @@ class World(Writes):
 
     def __init__(self, partitions: int = 2, *, partial: bool = False) -> None:
         super().__init__()
-        self.edge = Edge({f"/p{number}": number for number in range(partitions)}, 0, partial)
+        self.edge = WatchedEdge({f"/p{number}": number for number in range(partitions)}, 0, partial)
         self.apply(Event("open"))
         for name in () if partial else self.edge.names:
             self.confirm(name)
@@ -59,7 +59,7 @@ def test_later_version_stands_for_those_before_it() -> None:
 
 
 def test_writes_before_an_edge_was_added_are_due_from_then_on() -> None:
-    writes, edge = Writes(), Edge(NAMES, 100)
+    writes, edge = Writes(), WatchedEdge(NAMES, 100)
     writes.add(dict.fromkeys(NAMES, 1), 0)
     edge.apply(Event("open"), 100, 0)
     assert edge.late(writes, 109, LATE_AFTER_S) is None
@@ -73,7 +73,7 @@ def test_edge_without_a_connection_is_late_with_the_reason_even_if_nothing_is_du
     assert world.late(13) == Late((), 3, connected=False, reason="429: too many")
     world.apply(Event("open"), 14)
     assert world.late(99) is None
-    never_there = Edge(NAMES, 0, partial=True)
+    never_there = WatchedEdge(NAMES, 0, partial=True)
     assert never_there.late(Writes(), 10, LATE_AFTER_S) == Late((), 0, connected=False)
     # The loss of one connection of several is none of the edge.
     world.edge.several = True

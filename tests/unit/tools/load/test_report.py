@@ -10,12 +10,12 @@ from diem.links.client import Event
 from tools.load import report
 from tools.load.client import LoadClient, Received
 from tools.load.completeness import Completeness, Difference
-from tools.load.run import LoadOptions, Outcome
+from tools.load.run import LoadOptions, LoadRun
 
 EDGES = Edges(["ws://127.0.0.1:1/ws"], [])
 
 
-def outcome(subscribed: int = 2, completeness: Completeness | None = None, base: str = "http://127.0.0.1:1") -> Outcome:
+def outcome(subscribed: int = 2, completeness: Completeness | None = None, base: str = "http://127.0.0.1:1") -> LoadRun:
     """Return the outcome of two clients, of which some are subscribed, and of two delayed updates."""
     received = Received()
     clients = [LoadClient(number, ["/a"], {}, received) for number in (1, 2)]
@@ -24,7 +24,7 @@ def outcome(subscribed: int = 2, completeness: Completeness | None = None, base:
     received.measure()
     for client in clients[:subscribed]:
         client.apply(Event("update", "/a", 1000), 1.004)
-    return Outcome(
+    return LoadRun(
         base,
         LoadOptions(clients=2),
         EDGES,
@@ -37,7 +37,7 @@ def outcome(subscribed: int = 2, completeness: Completeness | None = None, base:
     )
 
 
-def text(made: Outcome) -> str:
+def text(made: LoadRun) -> str:
     return "\n".join(report.lines(made))
 
 

@@ -17,7 +17,7 @@ from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S
 from tests.unit.deploy.clients.test_data_service import Server
 from tools.load import run as module
-from tools.load.run import LoadOptions, LoadTest, Outcome
+from tools.load.run import LoadOptions, LoadRun, LoadTest
 
 
 class Client:
@@ -91,7 +91,7 @@ async def finish(
     sent: Sequence[int],
     latest: dict[str, int] | None,
     then: dict[str, int] | None = None,
-) -> Outcome:
+) -> LoadRun:
     """Run a test of as many clients as versions are sent; the catalogue ends with ``latest``, and then has ``then``."""
     running = asyncio.create_task(test.run(stopping))
     async with asyncio.timeout(PATIENCE_S):
@@ -152,7 +152,7 @@ async def test_a_test_that_is_interrupted_before_any_time_has_passed_has_measure
     measure, loop = LoadTest._measure, asyncio.get_running_loop()
 
     async def interrupted(
-        test: LoadTest, outcome: Outcome, tasks: list[asyncio.Task[None]], stopping: asyncio.Event
+        test: LoadTest, outcome: LoadRun, tasks: list[asyncio.Task[None]], stopping: asyncio.Event
     ) -> None:
         now = loop.time()
         monkeypatch.setattr(loop, "time", lambda: now)

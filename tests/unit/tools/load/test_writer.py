@@ -11,7 +11,7 @@ import pytest
 from deploy.clients.data_service import DataService, ServiceRefused
 from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S
-from tools.load.writer import BATCH, DELETE_TRIES, MAX_PAUSE_S, PREFIX, Writer, _pause_s, write_all
+from tools.load.writer import BATCH, DELETE_TRIES, MAX_PAUSE_S, PREFIX, LoadWriter, _pause_s, write_all
 
 KEY = SharedKey("0123456789abcdef")
 
@@ -62,7 +62,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 async def test_endpoints_are_created_written_in_turn_and_deleted(store: Store) -> None:
     store.until = 3 + 6
-    async with Writer(DataService("http://h:1"), KEY, 3, 50.0) as writer:
+    async with LoadWriter(DataService("http://h:1"), KEY, 3, 50.0) as writer:
         assert [name for name, _ in store.values] == writer.names == [f"{PREFIX}/{number}" for number in (1, 2, 3)]
         await writer.run(store.stopping)
         assert writer.accepted == len(store.values) - 3 >= 6
@@ -74,7 +74,7 @@ async def test_endpoints_are_created_written_in_turn_and_deleted(store: Store) -
 
 async def test_a_high_rate_is_written_in_batches_of_different_endpoints(store: Store) -> None:
     store.until = 20 + 40
-    async with Writer(DataService("http://h:1"), KEY, 20, 1000.0) as writer:
+    async with LoadWriter(DataService("http://h:1"), KEY, 20, 1000.0) as writer:
         await writer.run(store.stopping)
     written = [name for name, _ in store.values[20:]]
     assert len(written) % 10 == 0
@@ -82,7 +82,7 @@ async def test_a_high_rate_is_written_in_batches_of_different_endpoints(store: S
 
 
 async def test_writes_that_fail_are_counted_with_their_reason(store: Store) -> None:
-    async with Writer(DataService("http://h:1"), KEY, 1, 100.0) as writer:
+    async with LoadWriter(DataService("http://h:1"), KEY, 1, 100.0) as writer:
         store.failures, store.until = 2, 3
         await writer.run(store.stopping)
     assert writer.failed == {"HTTP 503: not now": 2}
@@ -92,7 +92,7 @@ async def test_writes_that_fail_are_counted_with_their_reason(store: Store) -> N
 async def test_without_the_right_to_write_there_is_no_test(store: Store) -> None:
     store.failures = 1
     with pytest.raises(ServiceRefused, match="not now"):
-        async with Writer(DataService("http://h:1"), KEY, 1, 1.0):
+        async with LoadWriter(DataService("http://h:1"), KEY, 1, 1.0):
             pytest.fail("the endpoints do not exist")
     assert store.deleted == []
 
@@ -100,14 +100,14 @@ async def test_without_the_right_to_write_there_is_no_test(store: Store) -> None
 async def test_a_batch_that_is_refused_leaves_no_endpoints_of_those_before(store: Store) -> None:
     store.batches = 1
     with pytest.raises(ServiceRefused, match="not now"):
-        async with Writer(DataService("http://h:1"), KEY, BATCH + 1, 1.0):
+        async with LoadWriter(DataService("http://h:1"), KEY, BATCH + 1, 1.0):
             pytest.fail("not all of the endpoints exist")
     assert sorted(store.deleted) == sorted(f"/v1/data{PREFIX}/{number}" for number in range(1, BATCH + 1))
 
 
 async def test_deletions_are_tried_again_when_the_service_says_so(store: Store) -> None:
     store.refusals = [httpx.Response(status, headers={"Retry-After": "0"}) for status in (429, 503)]
-    async with Writer(DataService("http://h:1"), KEY, 1, 1.0) as writer:
+    async with LoadWriter(DataService("http://h:1"), KEY, 1, 1.0) as writer:
         pass
     assert (len(store.deleted), store.refusals, writer.left) == (1, [], "")
 
@@ -115,7 +115,7 @@ async def test_deletions_are_tried_again_when_the_service_says_so(store: Store) 
 async def test_endpoints_that_cannot_be_deleted_are_reported(store: Store) -> None:
     refusal = httpx.Response(503, headers={"Retry-After": "0"}, json={"detail": "no space left"})
     store.refusals = [refusal] * DELETE_TRIES
-    async with Writer(DataService("http://h:1"), KEY, 1, 1.0) as writer:
+    async with LoadWriter(DataService("http://h:1"), KEY, 1, 1.0) as writer:
         pass
     assert writer.left == f"1 of 1 endpoints of {PREFIX} were not deleted: HTTP 503: no space left"
 

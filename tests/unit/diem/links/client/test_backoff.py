@@ -14,7 +14,7 @@ from diem.links.client.backoff import TokenBuckets
 from diem.links.client.link import MAX_REFUSAL_CHARS, refusal_text
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
-from diem.links.refusals import Cause, Refusal
+from diem.links.refusals import Cause, RefusedClient
 from diem.protocol.codes import Close, reconnects
 from tests.support.virtual_time import VirtualLoop, run_virtual
 
@@ -245,7 +245,7 @@ def test_the_pause_of_a_refused_handshake_is_the_least_that_is_waited(
 
 
 def test_the_text_of_a_refused_handshake_sets_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusal = Refusal(503, Cause.FULL, "busy retry=500000")
+    refusal = RefusedClient(503, Cause.FULL, "busy retry=500000")
     monkeypatch.setattr("diem.links.edge_connection.NOT_READY", refusal)
     monkeypatch.setattr("diem.links.client.backoff.full_jitter", lambda _attempt, base, cap, _rng: min(base, cap))
 

@@ -23,7 +23,7 @@ from diem.links.client.backoff import (
 )
 from diem.links.client.link import SubscriptionSet
 from diem.links.client.routes import trusted_url
-from diem.links.client.tokens import NoToken, Refusals, lifetime, refresh_delay_s
+from diem.links.client.tokens import NoToken, RefusedTokens, lifetime, refresh_delay_s
 from diem.links.epochs import EpochGuard
 from diem.protocol import codes, endpoints
 from diem.protocol.messages import (
@@ -149,7 +149,7 @@ def test_lifetimes(case: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize("steps", [pytest.param(case["steps"], id=case["name"]) for case in load("tokens")["refusals"]])
 def test_refusals(steps: Sequence[Step]) -> None:
-    refusals = Refusals()
+    refusals = RefusedTokens()
     for step in steps:
         if "accepted" in step:
             refusals.accepted(step["accepted"])

@@ -22,7 +22,7 @@ from diem.protocol.update import WATERMARK_KEY, Change, encode, has_data, versio
 from diem.protocol.watermark import LogProof
 from services.data.publisher.backlog import Backlog, PublisherState
 from services.data.publisher.offsets import Extent, OffsetTracker
-from services.data.publisher.refusals import DATA_RETRY_S, RETRY_S, RecordsRefused, Refusals, refusal
+from services.data.publisher.refusals import DATA_RETRY_S, RETRY_S, RecordsRefused, RefusedRecords, refusal
 from services.data.publisher.senders import PartitionSenders
 from tests.support.patience import PATIENCE_S
 
@@ -67,7 +67,7 @@ class World:
         trackers = [OffsetTracker(Extent(1, 0, 0)) for _ in range(2)]
         backlog = Backlog(1, 0, PartitionMap(Head(1, 0)))
         self.state = PublisherState("s", "m", backlog, resend_all=False, new_store=False, trackers=trackers)
-        self.state.refusals = Refusals(lambda: self.now_s)
+        self.state.refusals = RefusedRecords(lambda: self.now_s)
         log: Any = self.broker
         self.senders = PartitionSenders(log, self.state, self.changes)
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
 import typer
 
@@ -16,9 +16,11 @@ from deploy.terminal import DEFAULT_STATE_DIR, amount, plain_console, plain_tabl
 from diem.process.auth import read_secret
 from diem.process.clock import SystemClock
 from diem.protocol.update import iso
-
-if TYPE_CHECKING:
-    from services.data.access.keys import Key
+from services.data.access.keys import Key
+from services.data.backup.backup import backup
+from services.data.backup.errors import UnconfirmedKeys
+from services.data.backup.restore import restore
+from services.data.store.rollback_guard import MARK_FILE, MarkFile
 
 DatabaseOption = Annotated[
     str | None,
@@ -50,8 +52,6 @@ def backup_command(
         raise typer.BadParameter("a backup is not for a terminal: name a file, or a command after |")
 
     async def work() -> None:
-        from services.data.backup.backup import backup  # noqa: PLC0415  # only here the database library is needed
-
         with _new_file(file) as output:
             header, endpoints = await backup(_url(state_dir, database_url), output, SystemClock().wall_ms())
         name = "the backup" if file == PIPE else str(file)
@@ -75,10 +75,6 @@ def restore_command(
         raise typer.BadParameter("a backup does not come from a terminal: name a file, or a command before |")
 
     async def work() -> None:
-        from services.data.backup.errors import UnconfirmedKeys  # noqa: PLC0415
-        from services.data.backup.restore import restore  # noqa: PLC0415
-        from services.data.store.rollback_guard import MARK_FILE, MarkFile  # noqa: PLC0415
-
         mark = MarkFile(state_dir / MARK_FILE).read()
         try:
             restored = await restore(
@@ -126,7 +122,7 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
         raise UnusableFile(path, error.strerror or str(error)) from error
 
 
-def _show(keys: "Sequence[Key]") -> None:
+def _show(keys: Sequence[Key]) -> None:
     table = plain_table("id", "name", "plan", "created", wrap=("name",))
     for key in keys[:_SHOWN_KEYS]:
         purpose = f"writes {' '.join(key.prefixes) or 'all'}" if key.writes else key.plan

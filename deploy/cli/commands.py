@@ -2,17 +2,17 @@
 
 import gc
 import sys
-from collections.abc import Sequence
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Final, cast
 
 import typer
 
-from deploy.cli.help import CommandGroups
+from deploy.cli.help import GROUPS, CommandGroups
 from deploy.cli.options import EXIT_INTERRUPTED
 from deploy.invocation import pasteable
 from diem import __version__
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.process import lifecycle, log
 from diem.process.program import start
 from diem.process.settings import PROCESSES
@@ -24,14 +24,14 @@ ENTRY_POINTS: Final = "diem.commands"
 """The group of entry points in which packages register commands: name, and ``register(cli)`` of its module."""
 
 
-def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
-    """Return the parser of all commands; if the first argument is one of them, of that module's alone.
+def command_line(arguments: Sequence[str] | None = None) -> typer.Typer:
+    """Return the parser of all commands, or of those that a command line needs: to list the others takes no import.
 
-    A short command needs a fifth less CPU time without the other modules.
+    Raises:
+        ConfigurationError: a command needs an extra that is not installed.
     """
     points = entry_points(group=ENTRY_POINTS)
-    first = arguments[0] if arguments else ""
-    wanted = () if first == "run" else points.select(name=first) or points
+    summaries = {name: text for names in GROUPS.values() for name, text in names.items()}
     cli = typer.Typer(
         cls=CommandGroups,
         add_completion=False,
@@ -41,12 +41,32 @@ def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
         context_settings={"max_content_width": 100},
     )
     cli.callback()(root)
-    for register in {point.value: point for point in wanted}.values():
-        register.load()(cli)
     cli.command()(run)
+    wanted: Iterable[EntryPoint] = points
+    first = next((word for word in arguments or () if not word.startswith("-")), None)
+    if first == "run":
+        wanted = ()
+    elif first in points.names:
+        wanted = points.select(name=first)
+    elif arguments is not None:
+        wanted = [point for point in points if point.name not in summaries]
+        for name in points.names & summaries.keys():
+            cli.command(name, help=summaries[name])(root)
+    for point in {point.value: point for point in wanted}.values():
+        _load(point)(cli)
     for group in cli.registered_groups:
         group.cls = CommandGroups
     return cli
+
+
+def _load(point: EntryPoint) -> Callable[[typer.Typer], None]:
+    try:
+        return cast("Callable[[typer.Typer], None]", point.load())
+    except ModuleNotFoundError as error:
+        if not point.extras:
+            raise
+        remedy = f"pip install 'diem[{','.join(point.extras)}]'"
+        raise ConfigurationError(f"this needs {error.name}, which is not installed: {remedy}") from None
 
 
 def main() -> int:

@@ -1,18 +1,56 @@
 """The help of ``diem``: the parser's own, with the commands in groups by what one wants to do."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from typer.core import TyperGroup
 
-GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Run a system": ("up", "status", "scale", "run", "config"),
-    "Read and write data": ("watch", "get", "put", "delete", "sources"),
-    "Operate it": ("keys", "tokens", "backup", "restore", "metrics", "load", "canary"),
-    "Choose its size, and check Kafka": ("recommend", "size", "check", "topics"),
-    "Learn a placement from traffic": ("pipeline", "plan", "apply", "rollback", "plans", "autoplan"),
+GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Run a system": {
+        "up": "Start every process of a mode and keep them running; Ctrl-C stops them.",
+        "status": "Show the processes that `diem up` runs, or those on several hosts, with their state.",
+        "scale": "Change the number of servers (of composites in mode xz).",
+        "run": "Run one process, configured by its environment (see `diem config`).",
+        "config": "Print every setting of the processes: variable, type, default, meaning; of a mode, what it sets "
+        "for each process.",
+    },
+    "Read and write data": {
+        "watch": "Print updates of endpoints as they arrive, until Ctrl-C.",
+        "get": "Print the data of an endpoint.",
+        "put": "Store a file as the data of an endpoint.",
+        "delete": "Delete an endpoint; its subscribers are notified.",
+        "sources": "The sources of diem.toml.",
+    },
+    "Operate it": {
+        "keys": "Create, list and revoke API keys and write keys; make the keys of a new system.",
+        "tokens": "List and rotate the keys that sign client tokens.",
+        "backup": "Write the whole store to a file or a pipe.",
+        "restore": "Restore a backup as a new store, with a new version of each endpoint.",
+        "metrics": "List every metric, or print what Prometheus and Grafana need to show them.",
+        "load": "Connect many clients to a running system; measure delays, and check that nothing was missed.",
+        "canary": "Write an endpoint in each partition every few seconds, and name each server and proxy that "
+        "delivers it late.",
+    },
+    "Choose its size, and check Kafka": {
+        "recommend": "Recommend a mode for the running system, for recorded traffic, or for a few numbers.",
+        "size": "Compute how many brokers, partitions and replicas a workload needs: the running system's, or a given "
+        "one.",
+        "check": "Audit a Kafka cluster for durability, retention and security.",
+        "topics": "Create missing topics and check the others, or print the commands that create them.",
+    },
+    "Learn a placement from traffic": {
+        "pipeline": "Turn recorded traffic into tables and statistics with Spark.",
+        "plan": "Learn from recorded traffic which endpoints belong together, and plan which server holds each.",
+        "apply": "Apply a plan: move its endpoints, and show the progress.",
+        "rollback": "Undo a plan: move its endpoints back to where they were.",
+        "plans": "List the submitted plans, with the progress of each.",
+        "autoplan": "Plan from recorded traffic on a schedule, apply the plans that pay off, and print each decision.",
+    },
 }
-"""The commands of each group, in the order of the help; those of other packages are in a last one."""
+"""The commands of each group with the first sentence of their help; those of other packages are in a last group.
+
+The help of all commands imports none of these: it is fast, and needs no extra.
+"""
 
 
 class CommandGroups(TyperGroup):
@@ -20,10 +58,11 @@ class CommandGroups(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  # their types are private
         """Write the commands of each group with the first sentence of their help, as the base class does for all."""
-        named = {name for names in GROUPS.values() for name in names}
+        groups: Mapping[str, Iterable[str]] = {} if ctx.parent else GROUPS
+        named = {name for names in groups.values() for name in names}
         others = [name for name in self.list_commands(ctx) if name not in named]
         title_of_others = "Commands" if ctx.parent else "Other commands"
-        for title, names in {**GROUPS, title_of_others: others}.items():
+        for title, names in {**groups, title_of_others: others}.items():
             found = [(name, command) for name in names if (command := self.get_command(ctx, name)) is not None]
             if found:
                 with formatter.section(title):

@@ -5,7 +5,6 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
@@ -206,12 +205,6 @@ def _parameter(name: str) -> inspect.Parameter:
         help=" ".join(filter(None, (field.description, *notes))),
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, info])
-
-
-def require_kafka_client() -> None:
-    """Raise ``ConfigurationError`` unless Kafka's client is installed."""
-    if find_spec("aiokafka") is None:
-        raise ConfigurationError("this needs aiokafka, which is not installed: pip install 'diem[kafka]'")
 
 
 def option_name(name: str) -> str:

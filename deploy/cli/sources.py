@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
@@ -16,11 +16,8 @@ from deploy.system.source_health import failing
 from deploy.terminal import amount, plain_console, plain_table
 from diem.process import lifecycle
 from diem.process.clock import SystemClock
-
-if TYPE_CHECKING:
-    from services.data.sources.trial import PublishedDataset, SourceTrial
-
-# The sources are imported where they are used, so that the help of all commands does not load them.
+from services.data.sources.config import DEFAULT_CONFIG, load
+from services.data.sources.trial import PublishedDataset, SourceTrial, try_sources
 
 MAX_SHOWN: Final = 5
 """Endpoints of a source that are shown; ``--json`` has all."""
@@ -39,9 +36,6 @@ def check_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Read each source once and show what it would publish, or why not (exit code 1); nothing is stored."""
-    from services.data.sources.config import DEFAULT_CONFIG, load  # noqa: PLC0415
-    from services.data.sources.trial import try_sources  # noqa: PLC0415
-
     file = config_file(config) or DEFAULT_CONFIG
     configured = load(file)
     tried: list[SourceTrial] = []
@@ -60,7 +54,7 @@ def check_command(
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and fails else code
 
 
-def render(tried: "Sequence[SourceTrial]") -> Iterator[RenderableType]:
+def render(tried: Sequence[SourceTrial]) -> Iterator[RenderableType]:
     """Yield the outcomes as tables, then each error with its remedy, then a summary."""
     if not tried:
         yield Text("no [[source]] is configured: endpoints are written with `diem put` or over HTTP")
@@ -90,7 +84,7 @@ def render(tried: "Sequence[SourceTrial]") -> Iterator[RenderableType]:
     yield Text(failing(bad, len(tried)) if bad else f"{amount(len(tried), 'source')} checked: none fails")
 
 
-def _endpoints(shown: "Sequence[PublishedDataset]") -> Table:
+def _endpoints(shown: Sequence[PublishedDataset]) -> Table:
     table = plain_table("endpoint", "points", "unit", "resolution", "from", "to", right=("points",), wrap=("endpoint",))
     for each in shown:
         times = (time[:16].replace("T", " ") for time in (each.first, each.last))
@@ -98,7 +92,7 @@ def _endpoints(shown: "Sequence[PublishedDataset]") -> Table:
     return table
 
 
-def outcome_json(file: Path, tried: "Sequence[SourceTrial]") -> dict[str, Any]:
+def outcome_json(file: Path, tried: Sequence[SourceTrial]) -> dict[str, Any]:
     """Return the outcomes as one JSON object."""
     return {
         "config": str(file),

@@ -13,18 +13,22 @@ from deploy.cli.options import (
     StateDirOption,
     find_cluster,
     kafka_settings,
-    require_kafka_client,
     run_interactive,
     with_kafka_options,
 )
 from deploy.system.state_dir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, plain_console
+from deploy.terminal import DEFAULT_STATE_DIR, amount, plain_console
 from deploy.topology.kafka_users import KafkaUser
+from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
+from diem.kafka.metadata import describe
+from diem.kafka.topics import ensure, ensure_traffic
 from diem.process import lifecycle
+from tools.check import report
+from tools.check.collect import CheckInput, collect
+from tools.check.facts import Severity, replicas_of
+from tools.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines, wrap_line
 from tools.commands.options import PlannedOption, parse_planned
-
-# Modules that need Kafka's client are imported where they are used, so that no other command loads it.
 
 MAX_COLUMNS: Final = 100
 """Columns of findings, which are sentences, also where the output is not a terminal."""
@@ -45,11 +49,6 @@ def check(
     kafka: Mapping[str, object],
 ) -> int:
     """Audit a Kafka cluster for durability, retention and security. The exit code is 1 if there are faults."""
-    require_kafka_client()
-    from tools.check import report  # noqa: PLC0415
-    from tools.check.collect import CheckInput, collect  # noqa: PLC0415
-    from tools.check.facts import Severity  # noqa: PLC0415
-
     cluster = find_cluster(StateDir(state_dir), kafka, KafkaUser.CHECK)
     sizes = parse_planned(planned, cluster.servers)
     worst = Severity.OK
@@ -88,11 +87,8 @@ def topics(
     kafka: Mapping[str, object],
 ) -> int:
     """Create missing topics and check the others, or print the commands that create them."""
-    require_kafka_client()
     state = StateDir(state_dir)
     if printing:
-        from tools.check.tools import acl_lines, parse_principals, topic_lines, traffic_lines, wrap_line  # noqa: PLC0415
-
         options = _where_known(state, kafka)
         for line in (
             *topic_lines(options),
@@ -106,12 +102,6 @@ def topics(
 
 
 async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
-    from deploy.terminal import amount  # noqa: PLC0415
-    from diem.kafka.client import connected_client  # noqa: PLC0415
-    from diem.kafka.metadata import describe  # noqa: PLC0415
-    from diem.kafka.topics import ensure, ensure_traffic  # noqa: PLC0415
-    from tools.check.facts import replicas_of  # noqa: PLC0415
-
     async with connected_client(options, within=8.0) as client:
         before = await describe(client, *options.names.topics)
     cluster = await ensure(options)

@@ -1,12 +1,10 @@
 """The command ``diem size``: the Kafka cluster and the topic that a workload needs."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -15,7 +13,6 @@ from deploy.cli.options import (
     StateDirOption,
     UnusableFile,
     find_cluster,
-    require_kafka_client,
     run_interactive,
     with_kafka_options,
 )
@@ -24,12 +21,13 @@ from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle
+from learning.costs import DEFAULT, read_costs
 from tools.commands.options import PlannedOption, parse_planned
-
-if TYPE_CHECKING:
-    from tools.size.workload import Figures
-
-# Modules that need Kafka's client are imported where they are used, so that no other command loads it.
+from tools.size import report
+from tools.size.measure import measure
+from tools.size.picture import draw
+from tools.size.sizing import size as size_of
+from tools.size.workload import GIVEN, Figure, Figures, Limits, without_system
 
 _PANEL: Final = "Workload (default: what runs now)"
 _LIMITS: Final = "Requirements"
@@ -99,11 +97,6 @@ def size(
 
     The exit code is 1 if nothing satisfies the requirements.
     """
-    require_kafka_client()
-    from learning.costs import DEFAULT, read_costs  # noqa: PLC0415
-    from tools.size.measure import measure  # noqa: PLC0415
-    from tools.size.workload import GIVEN, Figure, Figures, Limits, without_system  # noqa: PLC0415
-
     limits = Limits(
         tolerate=tolerate,
         planned=parse_planned(planned, None),
@@ -127,10 +120,7 @@ def size(
     state, found = StateDir(state_dir), list[Figures]()
 
     async def read() -> None:
-        # The rest is imported while the rate is measured.
-        importing = asyncio.to_thread(import_module, "tools.size.report")
-        measured, _ = await asyncio.gather(measure(state, _kafka_of(state, kafka), constants), importing)
-        found.append(measured)
+        found.append(await measure(state, _kafka_of(state, kafka), constants))
 
     if updates is not None:
         found.append(without_system())
@@ -138,15 +128,10 @@ def size(
         return code
     if not found:  # interrupted
         return lifecycle.EXIT_OK
-    from tools.size import report  # noqa: PLC0415
-    from tools.size.sizing import size as size_of  # noqa: PLC0415
-
     limits = replace(limits, planned=_planned_sizes(planned, found[0]))
     changed = {name: Figure(value, GIVEN) for name, value in given.items() if value is not None}
     sizing = size_of(found[0].replaced(changed).scaled(growth), limits, constants)
     if picture is not None:
-        from tools.size.picture import draw  # noqa: PLC0415
-
         _write(picture, draw(sizing))
     if as_json:
         typer.echo(json.dumps(report.as_json(sizing)))
@@ -159,7 +144,7 @@ def size(
     return lifecycle.EXIT_OK if sizing.solution.feasible else lifecycle.EXIT_FAILED
 
 
-def _planned_sizes(planned: str | None, figures: "Figures") -> tuple[int, ...]:
+def _planned_sizes(planned: str | None, figures: Figures) -> tuple[int, ...]:
     return parse_planned(planned, int(figures.servers.value) if figures.partitioned else None)
 
 

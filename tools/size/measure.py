@@ -9,21 +9,20 @@ from collections.abc import Iterable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from deploy.system import control
 from deploy.system.description import with_children
 from deploy.system.state_dir import StateDir
 from deploy.topology import Mode
+from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
+from diem.kafka.metadata import Cluster, describe
 from learning.costs import Costs
+from learning.jobs.warehouse import BadStatistics, Warehouse, all_statistics, read_window
+from tools.check.collect import broker_settings
+from tools.check.facts import Settings
 from tools.size.workload import BUILT_IN, RECORD_BYTES, Figure, Figures
-
-# What needs Kafka's client or numpy is imported where it is used: while the rate is measured.
-
-if TYPE_CHECKING:
-    from diem.kafka.metadata import Cluster
-    from tools.check.facts import Settings
 
 SAMPLE_S: Final = 1.0
 """Time for which the rate of updates is measured."""
@@ -65,17 +64,13 @@ async def _sample(state: StateDir) -> tuple[dict[str, Any], dict[str, Any], floa
 class _Described(NamedTuple):
     """A cluster, and the settings of those brokers that show them."""
 
-    topology: "Cluster"
-    brokers: "list[Settings]"
+    topology: Cluster
+    brokers: list[Settings]
 
 
 async def _described(kafka: KafkaOptions | None) -> _Described | None:
     if kafka is None:
         return None
-    from diem.kafka.client import connected_client  # noqa: PLC0415
-    from diem.kafka.metadata import describe  # noqa: PLC0415
-    from tools.check.collect import broker_settings  # noqa: PLC0415
-
     async with connected_client(kafka, within=CONNECT_TIMEOUT_S) as client:
         cluster = await describe(client)
         found = await asyncio.gather(*(broker_settings(client, number) for number in cluster.brokers))
@@ -115,7 +110,7 @@ def _sequence(status: dict[str, Any]) -> int:
     return next((int(report["sequence"]) for report in reports if "sequence" in report), 0)
 
 
-def with_cluster(figures: Figures, cluster: "Cluster", brokers: Iterable["Settings"], updates: str) -> Figures:
+def with_cluster(figures: Figures, cluster: Cluster, brokers: Iterable[Settings], updates: str) -> Figures:
     """Return the figures with the brokers and partitions of a cluster, and the session timeout that they show."""
     topic = cluster.topics.get(updates)
     present = 0 if topic is None else len(topic.partitions)
@@ -149,23 +144,20 @@ def read_recorded(warehouse: Path, costs: Costs) -> tuple[str, list[tuple[str, f
     """Return a name for the latest statistics, and their endpoints; None without any, or without the packages."""
     if not warehouse.is_dir() or any(find_spec(name) is None for name in _REQUIRED_PACKAGES):
         return None
-    from learning.jobs.warehouse import BadStatistics, Warehouse, all_statistics, read_window  # noqa: PLC0415
-
     try:
         found = all_statistics(Warehouse(warehouse))
         if not found:
             return None
-        from learning.placement.instance import read_endpoints  # noqa: PLC0415
-        from learning.placement.objective import loads  # noqa: PLC0415
+        from learning.placement import instance, objective  # noqa: PLC0415  # they import numpy
 
-        window, instance = read_window(found[-1]), read_endpoints(found[-1])
+        window, endpoints = read_window(found[-1]), instance.read_endpoints(found[-1])
     except (BadStatistics, OSError, ValueError, LookupError):
         return None  # what is not known from records is measured
     rows = zip(
-        instance.endpoints,
-        instance.expected_busy[0].tolist(),
-        instance.expected_subscribers.tolist(),
-        loads(instance, costs).tolist(),
+        endpoints.endpoints,
+        endpoints.expected_busy[0].tolist(),
+        endpoints.expected_subscribers.tolist(),
+        objective.loads(endpoints, costs).tolist(),
         strict=True,
     )
     return f"statistics until {window['to']}", list(rows)

@@ -125,10 +125,12 @@ async def test_diem_up_of_the_installed_wheel_serves_its_page(installed: Path, t
             await up.communicate()
 
 
-@pytest.mark.parametrize("mode", ["x", "all-to-all"])
-def test_other_modes_name_the_extra_to_install(installed: Path, tmp_path: Path, mode: str) -> None:
+@pytest.mark.parametrize(
+    "command", ["up --mode x --free-ports", "up --mode all-to-all --free-ports", "check", "size --updates 10"]
+)
+def test_what_needs_an_extra_names_it(installed: Path, tmp_path: Path, command: str) -> None:
     ran = subprocess.run(
-        [installed / "diem", "up", "--mode", mode, "--free-ports"],
+        [installed / "diem", *command.split()],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,

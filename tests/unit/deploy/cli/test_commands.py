@@ -1,7 +1,9 @@
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import typer.core
@@ -212,13 +214,51 @@ def test_unknown_process_is_refused_before_anything_is_imported() -> None:
         program.program("os.path")
 
 
+def typer_commands(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+    return dict(cast("typer.core.TyperGroup", typer.main.get_command(command_line(arguments))).commands)
+
+
 def commands(*arguments: str) -> set[str]:
-    return set(cast("typer.core.TyperGroup", typer.main.get_command(command_line(arguments))).commands)
+    return set(typer_commands(arguments))
 
 
 def test_help_has_every_command() -> None:
-    assert commands() == {"run"}.union(*BY_MODULE.values()) == {name for names in GROUPS.values() for name in names}
-    assert commands("--help") == commands("no-such-command") == commands()
+    every = typer_commands()
+    assert every.keys() == {"run"}.union(*BY_MODULE.values())
+    summaries = {name: each.get_short_help_str(limit=200) for name, each in every.items()}
+    assert summaries == {name: text for names in GROUPS.values() for name, text in names.items()}
+    assert commands("--help") == commands("no-such-command") == commands("--") == every.keys()
+
+
+def run_alone(prepared: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own, after (and with) some lines of Python."""
+    code = f"import atexit, sys\n{prepared}\nfrom deploy.cli import app\napp()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_help_of_all_imports_no_command() -> None:
+    loaded = "any(name.startswith(('tools.', 'learning.', 'aiokafka')) for name in sys.modules)"
+    done = run_alone(f"atexit.register(lambda: print({loaded}))", "--help")
+    assert "Audit a Kafka cluster" in done.stdout
+    assert done.stdout.endswith("\nFalse\n")
+
+
+@pytest.mark.parametrize("command", [["check"], ["topics", "--print"], ["size", "--updates", "10"]], ids=" ".join)
+def test_a_missing_extra_is_a_one_line_error(command: list[str]) -> None:
+    done = run_alone("sys.modules['aiokafka'] = None", *command)
+    expected = "diem: this needs aiokafka, which is not installed: pip install 'diem[kafka]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+def test_commands_of_other_packages_are_in_the_help(
+    diem: Diem, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "other-1.dist-info").mkdir()
+    (tmp_path / "other-1.dist-info" / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\nother = other:register\n")
+    (tmp_path / "other.py").write_text("def register(cli):\n    cli.command('other', help='Of a package.')(print)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert diem("--help") == 0
+    assert "Other commands:\n  other  Of a package.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("names", BY_MODULE.values(), ids=map("+".join, BY_MODULE.values()))

@@ -56,10 +56,14 @@ def test_commands_are_grouped_by_what_one_wants(every: list[Each]) -> None:
     assert headings == ["Options", *GROUPS], "a new command needs a place in GROUPS"
 
 
-def test_commands_of_a_group_are_listed(every: list[Each]) -> None:
-    (text,) = (each.get_help(context) for each, context in every if context.command_path == "diem keys")
+@pytest.mark.parametrize(
+    ("group", "names"),
+    [("keys", ["create", "list", "revoke", "internal"]), ("pipeline", ["status", "run", "usage", "erase"])],
+)
+def test_commands_of_a_group_are_listed(every: list[Each], group: str, names: list[str]) -> None:
+    (text,) = (each.get_help(context) for each, context in every if context.command_path == f"diem {group}")
     listed = re.findall(r"^  (\w+) ", text.partition("Commands:")[2], re.MULTILINE)
-    assert {"create", "list", "revoke", "internal"} <= {*listed}
+    assert {*names} <= {*listed}
 
 
 def test_up_shows_the_options_of_a_first_day(every: list[Each]) -> None:

@@ -1,8 +1,6 @@
 """``diem size`` from given figures: what follows from them, as table, JSON and picture, and the command itself."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -172,8 +170,3 @@ def test_bad_input_is_one_clear_error(
     err = capsys.readouterr().err
     assert expected in err
     assert len(err.splitlines()) == 1
-
-
-def test_sizing_loads_no_kafka_client() -> None:
-    code = "import sys, tools.size.measure, tools.size.report; sys.exit('aiokafka' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,1 +1,4 @@
-"""The services of DIEM: one package each; they never import each other."""
+"""Data Service, Broadcast node, WebSocket server and composite: a package each; they never import each other.
+
+The parts of the scaling axes, ``bridge``, ``proxy`` and ``metadata``, have packages of their own at the top.
+"""

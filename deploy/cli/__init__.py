@@ -1,4 +1,4 @@
-"""Command line of ``diem``: one module per group of commands, each found by its entry point.
+"""The command line ``diem``, and its commands that run or change a system: one module a group, found by entry point.
 
 A plain ``run PROCESS`` bypasses ``commands``: imports cost memory, and a server needs no command line parser. Reading
 order: ``commands`` (entry and error handling), ``help`` (its layout), ``options``, then any command.

@@ -1,15 +1,18 @@
 """Entry of the command line: registers the commands; every error is one line and an exit code."""
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import typer
 
 from deploy.cli.help import GROUPS, CommandGroups
-from deploy.cli.options import EXIT_INTERRUPTED
+from deploy.cli.options import EXIT_INTERRUPTED, STATE_DIR
 from deploy.invocation import pasteable
 from diem import __version__
 from diem.errors import ConfigurationError, DiemError
@@ -43,7 +46,9 @@ def command_line(arguments: Sequence[str] | None = None) -> typer.Typer:
     cli.callback()(root)
     cli.command()(run)
     wanted: Iterable[EntryPoint] = points
-    first = next((word for word in arguments or () if not word.startswith("-")), None)
+    # Of options before the command, only --state-dir has a value.
+    words = [word for before, word in pairwise(["", *(arguments or ())]) if before != "--state-dir"]
+    first = next((word for word in words if not word.startswith("-")), None)
     if first == "run":
         wanted = ()
     elif first in points.names:
@@ -97,11 +102,21 @@ def _print_version(wanted: bool) -> None:
 
 def root(
     *,
-    version: Annotated[  # handled by the callback
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar=STATE_DIR,
+            help="Directory of keys, store and logs, also as an option of each command.  [default: .diem]",
+        ),
+    ] = None,
+    version: Annotated[  # noqa: ARG001  # handled by the callback
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """DIEM notifies browsers within milliseconds when a dataset that they display has changed."""
+    if state_dir is not None:
+        os.environ[STATE_DIR] = str(state_dir)
 
 
 def run(

@@ -24,6 +24,7 @@ from diem.protocol import endpoints
 EXIT_NOTHING: Final = 3
 """Exit code: there is no traffic to learn from; nothing failed, and nothing was done."""
 EXIT_INTERRUPTED: Final = 130
+STATE_DIR: Final = "DIEM_STATE_DIR"
 
 
 def _checked(path: Path) -> Path:
@@ -33,8 +34,11 @@ def _checked(path: Path) -> Path:
 
 StateDirOption = Annotated[
     Path,
-    typer.Option("--state-dir", envvar="DIEM_STATE_DIR", help="Directory of keys, store and logs.", callback=_checked),
+    typer.Option(
+        "--state-dir", hidden=True, envvar=STATE_DIR, help="Directory of keys, store and logs.", callback=_checked
+    ),
 ]
+"""Of every command, and shown once: ``diem --state-dir DIR COMMAND`` sets the variable."""
 UrlOption = Annotated[
     str | None, typer.Option("--url", help="Base URL of another Data Service. Default: that of `diem up`.")
 ]

@@ -1,1 +1,1 @@
-"""HTTP clients of the running services."""
+"""HTTP clients of the running services, for commands and the operator page."""

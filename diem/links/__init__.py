@@ -1,4 +1,6 @@
-"""WebSocket connections over websockets' sans-IO protocols, the feeds and clients that use them, and REST listeners.
+"""Connections: of clients (the edge), between processes (feeds), REST listeners, and the limits of each address.
+
+WebSocket is that of websockets' sans-IO protocols.
 
 Reading order: ``connection`` (both sides), ``handshakes`` (of TLS), ``listener`` and ``dialer``, ``keepalive``; for
 clients ``refusals`` (of handshakes, with their reasons), ``edge`` (admission, metrics, drain), ``client_auth`` (tokens

@@ -1,4 +1,4 @@
-"""A simulated electricity market around Greece: invented but coherent, and reproducible by seed and time."""
+"""A type of source: a simulated electricity market around Greece, coherent, and reproducible by seed and time."""
 
 from examples.market.simulation import Simulation
 

@@ -65,7 +65,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     ],
     "conf": Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Any setting of Spark. Repeatable."),
+        typer.Option(metavar="NAME=VALUE", help="Any setting of Spark, such as spark.ui.enabled=true. Repeatable."),
     ],
     "memory": Annotated[
         str | None,
@@ -85,10 +85,10 @@ _OPTIONS: Final[dict[str, Any]] = {
             help="All workers see the warehouse at the same path; this is checked.",
         ),
     ],
-    "ui": Annotated[bool, typer.Option("--spark-ui", help="Serve Spark's web UI while it runs.")],
+    "ui": Annotated[bool, typer.Option("--spark-ui", hidden=True, help="Serve Spark's web UI while it runs.")],
     "event_log": Annotated[
         str | None,
-        typer.Option(help="Where to write the log for Spark's history server: a folder or URI."),
+        typer.Option(hidden=True, help="Where to write the log for Spark's history server: a folder or URI."),
     ],
 }
 

@@ -1,4 +1,4 @@
 """What Prometheus and Grafana need: scrape configuration, alert rules (``alerts.yaml``) and ``dashboard.json``.
 
-Reading order: ``targets`` (addresses and labels of the running processes), ``configuration`` (``prometheus.yml``).
+``configuration`` makes ``prometheus.yml`` from the targets of ``deploy.system.scrape_targets``.
 """

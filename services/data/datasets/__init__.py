@@ -1,4 +1,4 @@
-"""Datasets in their canonical form, whatever their origin: endpoint, unit, resolution and points. Pure.
+"""Datasets, the one kind of data of an endpoint: series with unit, resolution and points, in canonical form. Pure.
 
 Reading order: ``times`` and ``units``, ``form`` (a valid dataset, and declarations), ``json_form`` and ``csv_form``.
 """

@@ -1,4 +1,4 @@
 """The Broadcast node: reads the Data Service's feed once and serves it to every WebSocket server.
 
-Reading order: ``node`` (applies the feed and serves it again), ``settings``, ``main`` (wiring).
+Reading order: ``node`` (applies the feed and re-serves it), ``settings``, ``main`` (wiring).
 """

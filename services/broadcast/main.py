@@ -19,7 +19,7 @@ from services.broadcast.settings import Settings
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Serve the store's changes until the process is stopped."""
+    """Serve the store's changes until stopped."""
     key = KeyRing.load(settings.internal_key_file)
     node = Node(DataBudget(settings.retained_data_bytes))
     server = FeedServer(node, heartbeats=False)

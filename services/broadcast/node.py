@@ -11,7 +11,7 @@ from diem.protocol.codes import Close
 
 
 class Node:
-    """Applies the store's changes (it is a ``FeedSink``) and serves them again (it is a ``FeedSource``).
+    """Applies the store's changes (a ``FeedSink``) and re-serves them (a ``FeedSource``).
 
     The store's source and sequences are kept, so a server's position is valid both here and at the store, and across
     restarts of this node. When the source changes, readers are dropped, the map is cleared, and readers are
@@ -37,7 +37,7 @@ class Node:
     # FeedSink
 
     def resume(self) -> feed.Resume:
-        """Return the position from which a newly opened link to the store resumes: after the last applied change."""
+        """Return the position at which a new link to the store resumes: after the last applied change."""
         self._caught_up = False
         positions = {feed.STORE: self.changes.sequence + 1} if self._upstream else {}
         return feed.Resume(self._upstream, positions, data=self._with_data)
@@ -60,7 +60,7 @@ class Node:
                 self.stale += 1
             else:
                 self.changes.apply(change)
-        # The last changes may be those of endpoints that the store has forgotten.
+        # The last changes may be of endpoints forgotten by the store.
         self.changes.advance(batch.next - 1)
         self.on_changed()
 
@@ -85,5 +85,5 @@ class Node:
     # FeedSource
 
     def went_back(self, position: int) -> None:
-        """Log that a reader is ahead of this node, from another feed: its link is closed until this node is as far."""
+        """Log a reader ahead of this node, coming from another feed: its link is closed until this node catches up."""
         self._log.warning("a reader is ahead of this node", position=position, sequence=self.changes.sequence)

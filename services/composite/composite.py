@@ -1,4 +1,4 @@
-"""Keeps the children of one composite running, as many pairs as requested, and aggregates their status."""
+"""Runs the children of one composite, with the requested number of pairs, and aggregates their status."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ POLL_TIMEOUT_S: Final = 1.0
 
 
 class StatusPoller:
-    """Polls the children; holds the ``/status`` of each child that answered its last poll."""
+    """Polls the children; holds each ``/status`` from a successful last poll."""
 
     def __init__(self, key: KeyRing | SharedKey, time_factor: float = 1.0) -> None:
         self._key = key
@@ -43,7 +43,7 @@ class StatusPoller:
         return bool(self._last.get(name, {}).get("ready"))
 
     def forget(self, name: str) -> None:
-        """Drop the status of a child that has ended."""
+        """Drop the status of an ended child."""
         self._last.pop(name, None)
 
     async def run(self, running: Callable[[], Iterable[Child]]) -> None:
@@ -68,13 +68,13 @@ Launch = Callable[[Child], tuple[str, ...]]
 
 
 def launch(child: Child) -> tuple[str, ...]:
-    """Return the command line that runs a child with this interpreter and installation."""
+    """Return the command line to run a child with this interpreter and installation."""
     return (sys.executable, "-m", "diem.process.program", child.process)
 
 
 @dataclass(eq=False)
 class ChildFailed(ConfigurationError):
-    """A child cannot run with its configuration; its log has the reason."""
+    """A child rejects its configuration; its log has the reason."""
 
     template = "{name} cannot be started"
 
@@ -88,7 +88,7 @@ class Composite:
         children: plans the children for a number of pairs.
         pairs: pairs at the start.
         poller: holds the status of the children.
-        seconds: time that each stage of children has to stop when pairs are removed.
+        seconds: time for each stage of children to stop when pairs are removed.
         launch: returns the command line of a child.
         hung_after_s: seconds without a heartbeat after which a child is killed.
     """
@@ -142,7 +142,7 @@ class Composite:
             await asyncio.wait({reporting, scaling})
 
     def reload(self) -> None:
-        """Have the proxy read its certificate again."""
+        """Make the proxy reload its certificate."""
         self._supervisor.signal("proxy", signal.SIGHUP)
 
     async def stop(self, stage_seconds: float) -> None:
@@ -151,7 +151,7 @@ class Composite:
         await self._supervisor.stop(stage_seconds)
 
     def why_not_ready(self) -> str | None:
-        """Return why the composite is not ready, None when it is: it needs the proxy and at least one pair."""
+        """Return the reason why the composite is not ready, None when it is: it needs the proxy and one pair."""
         if self._stopping:
             return "draining"
         if not self._poller.ready("proxy"):
@@ -162,12 +162,12 @@ class Composite:
 
     @property
     def ready_pairs(self) -> int:
-        """The number of pairs whose server is ready."""
+        """Number of pairs with a ready server."""
         names = [status.name for status in self._supervisor.status() if status.pid]
         return sum(self._poller.ready(name) for name in names if name.startswith("websocket-"))
 
     def running(self) -> list[Child]:
-        """Return the children that run now."""
+        """Return the running children."""
         return [self._known[status.name] for status in self._supervisor.status() if status.pid]
 
     def status(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class Composite:
             self._changed.clear()
             children = self._children(self.pairs)
             planned = {child.name: child for child in children}
-            # In the order of the plan, followed by those that are about to stop.
+            # In the order of the plan, followed by those about to stop.
             self._known = planned | {name: child for name, child in self._known.items() if name not in planned}
             await self._supervisor.become([self._spec(child) for child in children], self._seconds)
             await self._changed.wait()
@@ -229,7 +229,7 @@ class Composite:
                 self._log.warning("child died", child=event.name, code=event.code, delay_seconds=event.delay_s)
             case "failed":
                 self._log.error("child is not restarted: its configuration is wrong", child=event.name)
-                # A child that was added later, or has run before, is only logged: the others keep running.
+                # For a child added later, or run before, only log it: the others keep running.
                 if event.name in self._initial and not self._restarted(event.name) and not self._failed.done():
                     self._failed.set_exception(ChildFailed(event.name))
             case "killed":

@@ -33,11 +33,11 @@ class ControlChannel:
 
     @property
     def accepting(self) -> bool:
-        """Whether another link is accepted now."""
+        """True if another link is accepted now."""
         return len(self._links) < MAX_LINKS
 
     def opened(self, connection: InternalConnection) -> None:
-        """Register a link; the peer sends first."""
+        """Register a link; the peer sends the first message."""
         self._links.add(connection)
 
     def received(self, connection: InternalConnection, data: bytes) -> None:

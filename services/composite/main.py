@@ -29,15 +29,15 @@ from services.composite.plan import CompositePlan, children
 from services.composite.settings import Settings
 
 ORPHAN_TIMEOUT_S: Final = 3.0
-"""Seconds within which the children of a killed composite end, unless they hang."""
+"""Seconds for the children of a killed composite to end, unless hung."""
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Run the children until the process is stopped, then stop them in order."""
+    """Run the children until stopped, then stop them in order."""
     started = time.monotonic()
     key = KeyRing.load(settings.internal_key_file)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
-    # Raises errors in the Kafka settings before a child does.
+    # Raise errors in the Kafka settings before a child does.
     settings.kafka().client_arguments()
     make_private_directory(settings.state_dir)
     file = settings.state_dir / f"{settings.process_name}.ports.json"
@@ -89,7 +89,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 running.cancel()
         finally:
             forget()
-            # All stages share the drain time. When it is over, this is cancelled and the remaining children are killed.
+            # All stages share the drain time, after which this is cancelled and the remaining children are killed.
             try:
                 await composite.stop(life.drain_seconds / 2 + 0.5)
             finally:

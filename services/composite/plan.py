@@ -30,10 +30,10 @@ class Child(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompositePlan:
-    """Settings that the children of one composite share.
+    """Shared settings of one composite's children.
 
-    ``number`` is the clone that its group serves, ``host`` and ``port`` are the public address of its proxy, ``edge``
-    has further settings of the proxy by name, ``sockets`` is the directory of Unix sockets for links between children.
+    ``number`` is the clone served by its group, ``host`` and ``port`` are the public address of its proxy, ``edge`` has
+    further settings of the proxy by name, ``sockets`` is the directory of Unix sockets for links between children.
     """
 
     number: int
@@ -45,7 +45,7 @@ class CompositePlan:
     edge: Mapping[str, str] = field(default_factory=dict)
     sockets: Path | None = None
     max_pairs: int = 1
-    """Pairs that it may ever have: the metadata service and the proxy dial their servers and nothing else."""
+    """Maximum number of pairs: the metadata service and the proxy dial only their servers."""
 
 
 def child_names(pairs: int) -> tuple[str, ...]:
@@ -59,8 +59,8 @@ def child_names(pairs: int) -> tuple[str, ...]:
 
 
 def children(plan: CompositePlan, pairs: int, ports: Callable[[str], Ports]) -> tuple[Child, ...]:
-    """Return the children of a composite of ``pairs`` pairs; ``ports`` must always return the same ports for a name."""
-    # Also servers of pairs that do not run now: a child keeps its settings when the number of pairs changes.
+    """Return the children of a composite with ``pairs`` pairs; ``ports`` must be stable for each name."""
+    # Including servers of stopped pairs: a child keeps its settings when the number of pairs changes.
     spare = (f"websocket-{number}" for number in range(pairs + 1, plan.max_pairs + 1))
     found = {name: ports(name) for name in (*child_names(pairs), *spare)}
     found["proxy"] = found["proxy"]._replace(public=plan.port)
@@ -82,7 +82,7 @@ def _child(plan: CompositePlan, name: str, ports: Mapping[str, Ports]) -> Child:
 
 
 def _given(plan: CompositePlan, name: str, ports: Mapping[str, Ports]) -> dict[str, Mapping[str, str | None]]:
-    """Return the settings that follow from those of the composite; others are inherited from its environment."""
+    """Return the settings derived from the composite's; others are inherited from its environment."""
     process, _, number = name.partition("-")
     shared = {
         "SUPERVISED": "1",
@@ -90,7 +90,7 @@ def _given(plan: CompositePlan, name: str, ports: Mapping[str, Ports]) -> dict[s
         "DRAIN_SECONDS": str(_drain_seconds(plan, process)),
         "INTERNAL_SOCKETS": None if plan.sockets is None else str(plan.sockets),
     }
-    # With the number, as other composites have children of the same names.
+    # With the number, because children of other composites have the same names.
     given: dict[str, Mapping[str, str | None]] = {
         "all": shared,
         "traffic": {"EDGE": f"composite-{plan.number}.{name}"},
@@ -99,7 +99,7 @@ def _given(plan: CompositePlan, name: str, ports: Mapping[str, Ports]) -> dict[s
         case "metadata":
             given[process] = {"CLONES": json.dumps([plan.number]), **_access(plan)}
         case "bridge":
-            # The proxy of the composite is the only client that its servers redirect.
+            # The composite's proxy is the only client that its servers redirect.
             given[process] = {"SERVER_PUBLIC_URL": ports[f"websocket-{number}"].link_url}
         case "websocket":
             given[process] = _access(plan) | {each: plan.edge[each] for each in SENDERS if each in plan.edge}
@@ -110,10 +110,10 @@ def _given(plan: CompositePlan, name: str, ports: Mapping[str, Ports]) -> dict[s
 
 
 def _access(plan: CompositePlan) -> dict[str, str]:
-    """Return the settings by which children behind the proxy decide who their clients are: those of the proxy.
+    """Return the client authentication settings of children behind the proxy: the proxy's own.
 
-    They listen on loopback. Where the proxy does not, ``auto`` gives nobody the rights of this machine there, so it
-    must not give them here.
+    They listen on loopback. If the proxy does not, its ``auto`` gives nobody the rights of this machine, so theirs must
+    not either.
     """
     auto = plan.edge.get("ANONYMOUS") == "auto"
     closed = {"ANONYMOUS": "off"} if auto and not is_loopback(plan.host) else {}
@@ -121,5 +121,5 @@ def _access(plan: CompositePlan) -> dict[str, str]:
 
 
 def _drain_seconds(plan: CompositePlan, process: str) -> float:
-    # The other children stop after the proxy, within the same time; without clients they need little of it.
+    # The other children stop after the proxy, within the same time, of which they need little without clients.
     return plan.drain_seconds / 2 if process == "proxy" else plan.drain_seconds

@@ -47,7 +47,7 @@ class Settings(EdgeSettings, KafkaSettings):
 
     @property
     def most_pairs(self) -> int:
-        """Pairs for whose servers ports are reserved from the start."""
+        """Number of pairs with server ports reserved from the start."""
         return max(self.pairs, self.max_pairs)
 
     @property

@@ -1,4 +1,4 @@
-"""A cache bounded in bytes, from which the least recently used values are evicted."""
+"""A cache bounded in bytes that evicts the least recently used values."""
 
 from collections import OrderedDict
 from collections.abc import Callable, ValuesView
@@ -9,11 +9,11 @@ V = TypeVar("V")
 
 
 class ByteLru(Generic[K, V]):
-    """Values by key; one that is larger than the bound is evicted at once, with all others.
+    """Values by key; a value larger than the bound evicts all others and itself.
 
     Args:
         max_bytes: the bound.
-        size: returns what a value takes, in bytes; always the same for one value.
+        size: returns the size of a value in bytes; always the same for one value.
     """
 
     def __init__(self, max_bytes: int, size: Callable[[V], int]) -> None:
@@ -34,7 +34,7 @@ class ByteLru(Generic[K, V]):
         return self._values.values()
 
     def peek(self, key: K) -> V | None:
-        """Return a value without using it; None if there is none."""
+        """Return a value without marking it as used; None if there is none."""
         return self._values.get(key)
 
     def get(self, key: K) -> V | None:
@@ -45,7 +45,7 @@ class ByteLru(Generic[K, V]):
         return found
 
     def put(self, key: K, value: V) -> None:
-        """Keep a value in place of the one before."""
+        """Store a value, replacing any previous one."""
         self.drop(key)
         self._values[key] = value
         self.bytes += self._size(value)

@@ -12,7 +12,7 @@ class DataError(DiemError):
 
 
 class MalformedBody(DataError):
-    """A body that cannot be parsed: not JSON, not UTF-8, nested too deeply."""
+    """An unparsable body: not JSON, not UTF-8, or nested too deeply."""
 
     code = "malformed"
 
@@ -25,7 +25,7 @@ class DatasetTooLarge(DataError):
 
 @dataclass(eq=False)
 class InvalidDataset(DataError):
-    """A body that is no valid dataset; ``where`` is a JSON path or a line of the CSV text."""
+    """An invalid dataset; ``where`` is a JSON path or a line of the CSV text."""
 
     code = "invalid_dataset"
 
@@ -44,14 +44,14 @@ class WrongUnit(InvalidDataset):
 
 
 class IdempotencyKeyReused(DataError):
-    """An Idempotency-Key that was used before for another request."""
+    """An Idempotency-Key already used for another request."""
 
     code = "idempotency_key_reused"
 
 
 @dataclass(eq=False)
 class OwnedBySource(DataError):
-    """A write through the API to an endpoint that a source claims."""
+    """A write through the API to an endpoint claimed by a source."""
 
     template = "{endpoint} is kept by the source {source!r} and cannot be written through the API"
     code = "owned_by_source"
@@ -62,7 +62,7 @@ class OwnedBySource(DataError):
 
 @dataclass(eq=False)
 class UnknownEndpoint(DataError):
-    """An endpoint that never existed, or was forgotten some time after its deletion."""
+    """An endpoint that never existed, or was forgotten after its deletion."""
 
     template = "there is no endpoint {endpoint}"
     code = "unknown_endpoint"
@@ -72,7 +72,7 @@ class UnknownEndpoint(DataError):
 
 @dataclass(eq=False)
 class EndpointDeleted(DataError):
-    """An endpoint that was deleted, with the version of its deletion."""
+    """A deleted endpoint, with the version of its deletion."""
 
     template = "{endpoint} was deleted"
     code = "gone"
@@ -83,7 +83,7 @@ class EndpointDeleted(DataError):
 
 @dataclass(eq=False)
 class VersionNotKept(DataError):
-    """A version that an endpoint never had, or that is no longer retained."""
+    """A version of an endpoint that never existed or is no longer retained."""
 
     template = "version {version} of {endpoint} is not kept"
     code = "version_not_kept"
@@ -93,14 +93,14 @@ class VersionNotKept(DataError):
 
 
 class TooManyEndpoints(DataError):
-    """The store is full: it holds as many endpoints as it may."""
+    """The store has reached its limit of endpoints."""
 
     code = "too_many_endpoints"
 
 
 @dataclass(eq=False)
 class VersionsUsedUp(DataError):
-    """An endpoint whose next version no reader could parse: a clock that was wrong has made the last one."""
+    """The next version of an endpoint would be unparsable for readers: a wrong clock made the last one."""
 
     template = (
         "{endpoint} has no versions left, because a clock was wrong: give it new ones with `diem backup` and "
@@ -124,20 +124,20 @@ class StoreUnavailable(DataError):
 
 
 class WrongClock(DataError):
-    """The clock of this machine is wrong beyond doubt: a version made by it would stay, and keep later ones away."""
+    """This machine's clock is evidently wrong: its versions would stay and block later ones."""
 
     code = "wrong_clock"
 
 
 class StoreInUse(DataError):
-    """Another process has the store open; readers of two writers would each get half of the changes."""
+    """Another process has the store open; with two writers, readers would get half of the changes each."""
 
     code = "store_in_use"
 
 
 @dataclass(eq=False)
 class StoreReplaced(StoreInUse):
-    """The database was rolled back or replaced while this process has it open."""
+    """The database was rolled back or replaced while open in this process."""
 
     template = "{reason}: it was replaced while it was in use"
     code = "store_replaced"

@@ -1,4 +1,4 @@
-"""Limits of store and readers, with their defaults: ``settings`` takes from here what operators may change."""
+"""Limits of store and readers, and the defaults of configurable ones in ``settings``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,31 +10,31 @@ from diem.protocol.endpoints import ancestors
 
 DAY_MS: Final = 24 * 3600 * 1000
 MAX_KEYS: Final = 20_000
-"""Idempotency keys of one writer that are remembered."""
+"""Maximum number of remembered idempotency keys per writer."""
 INLINE_BYTES: Final = 4096
-"""Longest dataset that is sent with its update."""
+"""Longest dataset sent with its update."""
 CONCURRENT_READS: Final = 64
-"""Requests of readers that are worked on at once."""
+"""Maximum number of concurrent requests of readers."""
 READ_RATE: Final = RateLimit(20.0, 100.0)
-"""Requests of one address without an API key."""
+"""Rate of requests without an API key per address."""
 READ_RATE_LOOPBACK: Final = RateLimit(2000.0, 8000.0)
 """The same for addresses of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryLimits:
-    """How many versions of an endpoint are retained, the current one included, and for how long after acceptance."""
+    """Number of retained versions per endpoint, including the current one, and their age since acceptance."""
 
     versions: int = 24
     days: float = 7.0
 
     @property
     def old(self) -> int:
-        """Versions beside the current one."""
+        """Versions besides the current one."""
         return self.versions - 1
 
     def oldest_ms(self, now_ms: int) -> int:
-        """Return the time before which versions are not retained."""
+        """Return the time before which versions expire."""
         return now_ms - int(self.days * DAY_MS)
 
 
@@ -50,17 +50,17 @@ class WriterLimits:
     """Interval of probes while the store cannot commit."""
     history: HistoryLimits = field(default_factory=HistoryLimits)
     published: bool = False
-    """Whether changes go to Kafka, so that deleted endpoints are not forgotten."""
+    """True if changes go to Kafka, so that deleted endpoints are not forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
 class InlineLimits:
-    """Which datasets are sent with their updates, so that browsers need not fetch them.
+    """Limits for sending datasets with their updates, so that browsers need not fetch them.
 
     Attributes:
-        max_bytes: longest dataset, in bytes of the JSON that GET answers, of endpoints below none of the prefixes.
-        by_prefix: of those below a prefix, in whole segments; the longest one counts. 0: none is sent.
-        retained_bytes: of all updates with data that the Data Service retains for its feed and for Kafka.
+        max_bytes: longest dataset, in bytes of GET's JSON, for endpoints below none of the prefixes. by_prefix: the
+        same below each prefix, in whole segments; the longest one applies. 0: none is sent. retained_bytes: of all
+        updates with data retained by the Data Service for its feed and for Kafka.
     """
 
     max_bytes: int = INLINE_BYTES
@@ -83,7 +83,7 @@ class InlineLimits:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Time that a commit waits for a lock, bytes of datasets cached for readers, and limits of writer and feed."""
+    """Lock timeout of commits, bytes of datasets cached for readers, and limits of writer and feed."""
 
     busy_timeout_s: float = 5.0
     cache_bytes: int = 32 * 1024 * 1024

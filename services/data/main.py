@@ -1,4 +1,4 @@
-"""Run the Data Service: store, sources, the public REST server and the internal listener with the feed."""
+"""Runs the Data Service: store, sources, the public REST server and the internal listener with the feed."""
 
 import asyncio
 import sys
@@ -51,12 +51,12 @@ PUBLISHER: Final = "services.data.publisher"
 """Loaded only with Kafka, because it loads Kafka's client."""
 STANDBY_RETRY_S: Final = 0.5
 SWITCH_S: Final = 1e-4
-"""Longest time for which a busy event loop keeps another thread waiting for the interpreter; Python's default is 5 ms.
-The store's thread needs it some hundred times for a commit."""
+"""Longest wait of another thread for the interpreter of a busy event loop; Python's default is 5 ms. The store's thread
+needs it some hundred times per commit."""
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Serve data, accept changes and send them to readers of the feed, until asked to stop.
+    """Serve data, accept changes and send them to readers of the feed, until stopped.
 
     Raises:
         DiemError: a file, a port or the store cannot be used.
@@ -73,7 +73,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     tls = server_tls(settings, life.on_reload)
     public = bind_all(settings.host, settings.port, reserved=settings.supervised)
     if settings.standby:
-        # Refused, a load balancer passes it over; connections that nobody accepts would wait for their time-outs.
+        # Refused connections make a load balancer move on; unaccepted ones would run into timeouts.
         for listener in public:
             listener.close()
     store = await _open_store(settings, _store_limits(settings, configured), life, clock, internal_key)
@@ -82,7 +82,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     if settings.standby:
         public = bind_all(settings.host, settings.port, reserved=settings.supervised)
     signing = SigningKeys(settings.token_key_dir, clock)
-    # After what ends a start with one line: it logs the keys, and creates the first.
+    # After everything that may fail with one line: this logs the keys, and creates the first.
     signing.load()
     publisher = _publisher(settings, store)
     access = await Access.open(AccessPlans.configured(configured.plan), store, clock, signing)
@@ -132,7 +132,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 await serving
                 await keys.drain(settings.drain_seconds / 4)
 
-            # Cancelled before the store closes; by then readers have been sent everything that was committed.
+            # Cancelled before the store closes; by then everything committed has been sent to readers.
             works = [sources.run(store.writer.put), feed.run(), store.wait_writer(), access.last_use.run()]
             works.append(report.measure_disk())
             works.append(KeyDocumentFile(settings.token_document_file, access.tokens.document).run())
@@ -152,24 +152,24 @@ def _write_key_remedy(path: Path) -> str:
 async def _open_store(
     settings: Settings, limits: StoreLimits, life: Lifecycle, clock: Clock, key: KeyRing
 ) -> Store | None:
-    """Open the store; a stand-by waits while another process has it. None when asked to stop meanwhile."""
+    """Open the store; a stand-by waits while another process has it. None if stopped meanwhile."""
     # With PostgreSQL the mark is the first thing there.
     make_private_directory(settings.state_dir)
     url, mark = settings.database_url.get_secret_value(), settings.state_dir / MARK_FILE
     try:
-        # A stand-by is alive at once, and waits for as long as it takes.
+        # A stand-by is live at once, and waits indefinitely.
         return await Store.open(url, clock=clock, limits=limits, mark=mark, wait=not settings.standby)
     except StoreInUse:
         if not settings.standby:
             raise
     if settings.kafka_bootstrap_servers is not None:
-        # Now: after an upgrade in place, a stand-by of the release before would load modules of the next one.
+        # Import now: after an upgrade in place, an old stand-by would load new modules.
         import_module(PUBLISHER)
     async with _standing_by(settings, life, key):
         _logger.info("standing by: another process has the store")
         await life.pause(STANDBY_RETRY_S)
         while not life.stopping.is_set():
-            # A stand-by that is already waiting also waits for an unreachable database.
+            # A waiting stand-by also waits for an unreachable database.
             with suppress(StoreInUse, StoreUnavailable):
                 return await Store.open(url, clock=clock, limits=limits, mark=mark, wait=False)
             await life.pause(STANDBY_RETRY_S)
@@ -195,13 +195,13 @@ async def _standing_by(settings: Settings, life: Lifecycle, key: KeyRing) -> Asy
         try:
             await closing.enter_async_context(service)
         except PortInUse as error:
-            # That of the other process on this machine, for whose readers of the feed this one will take over the port.
+            # The port of the other process on this machine, to be taken over for its feed readers.
             _logger.info("no internal listener while standing by", reason=str(error))
         yield
 
 
 def _private_paths(settings: Settings) -> list[Path]:
-    """Return files and directories with secrets; certificates, because the key may be in the same file."""
+    """Return files and directories with secrets, including certificates, which may contain their key."""
     kafka = (settings.kafka_sasl_password_file, settings.kafka_key_file or settings.kafka_certificate_file)
     maybe = (settings.config, settings.tls_key or settings.tls_certificate, *kafka)
     own = (settings.state_dir, settings.internal_key_file, settings.write_key_file, settings.token_key_dir)
@@ -246,7 +246,7 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
 
 
 def _anonymous_readers(settings: Settings) -> Callable[[str], bool]:
-    """Return the rule by address; auto: bind, peer and header fields all show that the reader is on this machine."""
+    """Return the rule by address; auto: if bind, peer and header fields all indicate a local reader."""
     if settings.anonymous_reads == "auto" and is_loopback(settings.host):
         return is_loopback
     return lambda _address: settings.anonymous_reads == "on"

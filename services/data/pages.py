@@ -1,7 +1,7 @@
-"""A directory with pages of the operator's own: whether it may be served, and the file at each path.
+"""A directory with the operator's own pages: checks before serving it, and the file at each path.
 
-Symbolic links are followed within the directory only. Files and directories whose names begin with a dot are not
-served, nor are files that others on this machine may not read, as keys are.
+Symbolic links are followed within the directory only. Dot files and directories are not served, nor are files that
+others on this machine may not read, such as keys.
 """
 
 import os
@@ -19,7 +19,7 @@ INDEX: Final = "index.html"
 
 @dataclass(eq=False)
 class UnusablePages(ConfigurationError):
-    """A directory cannot be served, or must not."""
+    """A directory cannot or must not be served."""
 
     template = "{name} {directory}: {reason}"
 
@@ -47,7 +47,7 @@ def check_pages(directory: Path, private: Iterable[Path], name: str) -> None:
 
 
 def find(directory: Path, path: str) -> Path | None:
-    """Return the file at the path of a URL, decoded; None: there is none, or it is not served. Blocks."""
+    """Return the file at a URL's decoded path; None if missing or not served. Blocking."""
     parts = path.removeprefix("/").split("/")
     if parts[-1] == "":
         parts[-1] = INDEX

@@ -20,7 +20,7 @@ DISK_EVERY_S: Final = 15.0
 
 
 class DataReport:
-    """Readiness, status and metrics of this process; :meth:`measure_disk` keeps those of the disk up to date."""
+    """Readiness, status and metrics of this process; :meth:`measure_disk` refreshes the disk's."""
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class DataReport:
         self._disk = _disk_of(state_dir)
 
     async def measure_disk(self) -> None:
-        """Measure the file system of the state directory from time to time, in a thread: one of a network may hang."""
+        """Measure the state directory's file system periodically, in a thread: a network file system may hang."""
         while True:
             await asyncio.sleep(DISK_EVERY_S)
             self._disk = await asyncio.to_thread(_disk_of, self._state_dir)
 
     def why_not_ready(self) -> str | None:
-        """Return why no requests should be routed here; None when ready."""
+        """Return the reason why no requests should be routed here; None when ready."""
         if self._life.stopping.is_set():
             return "draining"
         return self._store.failure
@@ -71,7 +71,7 @@ class DataReport:
         }
 
     def samples(self, feed: FeedServer) -> Iterable[metrics.Sample]:
-        """Return the process's metrics; those of the disk are left out while it cannot be measured."""
+        """Return the process's metrics, without the disk's while it cannot be measured."""
         store = self._store
         yield metrics.ENDPOINTS.sample(len(store.changes))
         yield from metrics.retained_data(store.changes.budget)

@@ -1,4 +1,4 @@
-"""The WebSocket server: holds the subscriptions of its clients, and sends each update to its subscribers only.
+"""The WebSocket server: holds its clients' subscriptions, and sends each update to its subscribers only.
 
 Reading order: ``server`` (the feed in, clients out), ``settings``, ``main`` (wiring).
 """

@@ -34,13 +34,13 @@ from services.websocket.settings import Settings
 CHECK_EVERY_S: Final = 0.5
 """Seconds between two checks of the feed's heartbeats."""
 HAND_OVER_SHARE: Final = 0.6
-"""Share of the drain time in which others take the partitions of a server of a group, before clients are closed."""
+"""Share of the drain time for others to take over the partitions of a group's server, before closing clients."""
 HAND_OVER_CHECK_S: Final = 0.25
 SEND_BUFFER_BYTES: Final = 64 * 1024
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
-    """Serve clients until the process is stopped, then drain them."""
+    """Serve clients until stopped, then drain them."""
     name = settings.process_name
     key = KeyRing.load(settings.internal_key_file)
     ownership = Ownership() if settings.partitioned else None
@@ -100,7 +100,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
 
 async def _hand_over(server: WebSocketServer, seconds: float) -> None:
-    """Wait until others own the partitions of this server, and its clients and proxies are subscribed there."""
+    """Wait until others own this server's partitions, and its clients and proxies are subscribed there."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await server.handed_over.wait()

@@ -1,4 +1,4 @@
-"""One WebSocket server without its sockets: applies the feed, and keeps track of readiness and liveness."""
+"""A WebSocket server without its sockets: applies the feed, and tracks readiness and liveness."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -19,10 +19,10 @@ from diem.protocol.watermark import offset_of
 
 
 class WebSocketServer:
-    """Applies the events of the feed (it is a ``FeedSink``) to the hub and the edge.
+    """Applies the events of the feed (a ``FeedSink``) to the hub and the edge.
 
     Args:
-        ownership: that of the hub, where the endpoints are divided among a group of servers; None: it serves all.
+        ownership: the hub's, if a group of servers divides the endpoints; None: it serves all.
     """
 
     def __init__(self, hub: FeedHub, edge: Edge, clock: Clock, ownership: Ownership | None = None) -> None:
@@ -47,11 +47,11 @@ class WebSocketServer:
     # FeedSink
 
     def resume(self) -> feed.Resume:
-        """Return the positions from which a newly opened link to the feed resumes."""
+        """Return the positions at which a new link to the feed resumes."""
         return self.hub.state.resume()
 
     def hello(self, message: feed.Hello) -> None:
-        """Set the source and the assigned names; subscribers of endpoints that are lost are sent ``moved``."""
+        """Set the source and the assigned names; subscribers of lost endpoints are sent ``moved``."""
         if message.source != self.hub.state.source:
             self._log.info("starting from the beginning of a new source", source=message.source)
         if self.ownership is not None:
@@ -87,11 +87,11 @@ class WebSocketServer:
             self._log.info("ready", endpoints=len(self.hub.state.retained))
 
     def resync(self, message: feed.Resync) -> None:
-        """Have subscribers fetch endpoints again: the feed had a change of each that it could not deliver."""
+        """Make subscribers refetch endpoints: the feed failed to deliver a change of each."""
         self.hub.resync([endpoint.encode() for endpoint in message.endpoints])
 
     def owners(self, message: feed.Owners) -> None:
-        """Set the URLs of the servers that clients are redirected to; with ``left``, send all of them there."""
+        """Set the URLs for redirecting clients; with ``left``, redirect all of them."""
         if self.ownership is None:
             return
         if not message.left:
@@ -104,14 +104,14 @@ class WebSocketServer:
         self.handed_over.set()
 
     def is_left(self) -> bool:
-        """Return whether all clients have left the endpoints that others serve now."""
+        """Return whether all clients have left the endpoints now served by others."""
         ownership = self.ownership
         return ownership is None or not any(
             ownership.role(endpoint) is Role.DRAINING for endpoint in self.hub.fanout.registry
         )
 
     def heartbeat(self) -> None:
-        """Note that the source is alive; ignored until this server has caught up."""
+        """Record that the source is alive; ignored until this server has caught up."""
         if self.hub.state.caught_up:
             self.liveness.heartbeat(self._clock.monotonic())
             self.check_liveness()
@@ -125,7 +125,7 @@ class WebSocketServer:
     def _measured_batch(self, batch: feed.Batch) -> None:
         self.batch = self._apply_batch
         state = self.hub.state
-        # During a catch-up updates are not fanned out, and old.
+        # Updates of a catch-up are old, and not fanned out.
         measured = state.caught_up and not is_map(batch.name)
         accepted_ms: list[int] = []
 
@@ -145,7 +145,7 @@ class WebSocketServer:
     def pop_delay_s(self) -> float | None:
         """Return the longest delay of the batches measured since the last call, in seconds; None without one.
 
-        Its error is that of the two machines' clocks, and 1 ms.
+        Its error is the difference of the two machines' clocks, plus 1 ms.
         """
         delay, self._longest_delay_ms = self._longest_delay_ms, None
         return None if delay is None else delay / 1000
@@ -155,13 +155,13 @@ class WebSocketServer:
         return self.liveness.silence(self._clock.monotonic())
 
     def check_liveness(self) -> None:
-        """Send clients the status when the server has become live, or is no longer live for lack of heartbeats."""
+        """Send clients the status when the server becomes live, or stops being live for lack of heartbeats."""
         if self.liveness.check(self._clock.monotonic()):
             self._log.log(20 if self.liveness.live else 30, "live" if self.liveness.live else "feed silent: not live")
             self._publish_status()
 
     def why_not_ready(self) -> str | None:
-        """Return why the server is not ready, None when it is; lag and a lost feed are no reason.
+        """Return the reason why the server is not ready, None when it is; lag or a lost feed are none.
 
         See docs/protocol.md section 7.
         """
@@ -170,7 +170,7 @@ class WebSocketServer:
         return None if self.edge.ready else "the feed is not caught up yet"
 
     def status(self) -> dict[str, Any]:
-        """Return the part of ``/status`` that is specific to WebSocket servers."""
+        """Return the WebSocket server's part of ``/status``."""
         silence = self.silence_s()
         owned = (
             {}

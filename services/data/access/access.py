@@ -1,4 +1,4 @@
-"""Admit or refuse requests by API key and plan, count them, and administer keys, also those for writing."""
+"""Admits or refuses requests by API key and plan, counts them, and administers API and write keys."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -37,15 +37,15 @@ from services.data.errors import DataError, StoreUnavailable
 from services.data.store import Store
 
 INLINE: Final = "inline"
-"""Outcome of data that was sent with an update, in metrics."""
+"""Outcome, in metrics, of data sent with an update."""
 MAX_REPORTERS: Final = 1000
-"""Processes whose last report is remembered; the one whose report is oldest is forgotten."""
+"""Maximum number of processes with a remembered last report; the oldest is evicted."""
 MAX_CELLS: Final = 10_000
-"""Most cells of one interval, and most endpoints counted by key."""
+"""Maximum number of cells in one interval, and of endpoints counted by key."""
 
 
 class Cell(NamedTuple):
-    """A cell that requests are counted in; ``key`` and ``endpoint`` are empty for requests without one."""
+    """A cell for counting requests; ``key`` and ``endpoint`` are empty for requests without one."""
 
     key: str
     plan: str
@@ -53,43 +53,43 @@ class Cell(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Counts of a cell."""
+    """Counts of one cell."""
 
     answered: int = 0
-    """Requests that the plan admitted, whatever the answer."""
+    """Requests admitted by the plan, whatever the answer."""
     refused: int = 0
     """Requests beyond the plan's quota or endpoints."""
 
 
 class ReadReport(NamedTuple):
-    """What an edge reports of data that it sent with updates (docs/access.md section 5)."""
+    """An edge's report of data sent with updates (docs/access.md section 5)."""
 
     source: str
     """The incarnation of the process."""
     number: int
-    """Of its reports, from 1; a repeated one has the same number."""
+    """Number of the report, from 1; the same in repetitions."""
     reads: Mapping[str, int]
-    """Reads by account since the report before. An account is a key, or a user of one (``<key>/<subject>``), whose
-    reads are in those of the key, too."""
+    """Reads by account since the previous report. An account is a key, or a user of one (``<key>/<subject>``), whose
+    reads are also counted under the key."""
     exhausted: tuple[str, ...]
-    """Further accounts for which the edge asks what they have left."""
+    """Further accounts to query the remainder of."""
     wanted: Mapping[str, int] = {}
-    """Key -> units of the lease that the edge needs for it; 0: it returns its lease. Old edges know no leases."""
+    """Key -> units of the requested lease; 0 returns it. Old edges have no leases."""
 
 
 class ReadAnswer(NamedTuple):
     """The answer to a report."""
 
     exhausted: list[str]
-    """Keys of the report whose quota is used up."""
+    """Keys of the report with a used-up quota."""
     leases: dict[str, int | None]
-    """Account -> data that the edge may send until its next report; None: any number."""
+    """Account -> data the edge may send until its next report; None: unlimited."""
     per_user: dict[str, int | None]
-    """Key -> the same for each of its users of whom nothing was reported yet."""
+    """Key -> the same for each of its users not reported yet."""
 
 
 class Usage:
-    """Counts requests in at most 10,000 cells; beyond, requests are counted without endpoint, and as :attr:`merged`."""
+    """Counts requests in at most 10,000 cells; beyond, they are counted without endpoint, and in :attr:`merged`."""
 
     def __init__(self) -> None:
         self.outcomes: Counter[tuple[str, str]] = Counter()
@@ -108,7 +108,7 @@ class Usage:
             self._name(cell, day, 1)
 
     def add_reads(self, key: str, plan: str, day: int, reads: int) -> None:
-        """Count data that the clients of a key were sent with updates, as answered requests without an endpoint."""
+        """Count data sent with updates to a key's clients, as answered requests without an endpoint."""
         cell = Cell(key, plan, "")
         self._add(cell, INLINE, Count(answered=reads))
         self._name(cell, day, reads)
@@ -131,7 +131,7 @@ class Usage:
         return cells
 
     def today(self, key: str, day: int) -> Counter[str]:
-        """Return the answered requests of a key by endpoint, on a day, since the process started."""
+        """Return a key's answered requests by endpoint on a day, since the process started."""
         return self._today.get(key, Counter()) if day == self._day else Counter()
 
     def forget(self, key: str) -> None:
@@ -155,17 +155,17 @@ _logger = structlog.get_logger(__name__)
 
 
 INVALID: Final = frozenset({QuotaReason.UNKNOWN, QuotaReason.REVOKED, QuotaReason.EXPIRED})
-"""Reasons that concern the key alone, whatever is requested."""
+"""Reasons due to the key alone, whatever the request."""
 
 
 class UnknownPlan(DataError):
-    """A plan that is not configured."""
+    """A plan not configured."""
 
     code = "unknown_plan"
 
 
 class Access:
-    """Keys, plans and usage of one Data Service, owned by one event loop: a decision is one step of it.
+    """Keys, plans and usage of one Data Service, owned by one event loop: each decision is one step.
 
     Args:
         plans: the configured plans.
@@ -227,7 +227,7 @@ class Access:
     ) -> QuotaDecision:
         """Admit or refuse a request with a client token: by the plan of its key now, and by its own prefixes.
 
-        ``before_check`` is called before a signature is checked; what it raises is raised here.
+        ``before_check`` is called before a signature check; its errors are propagated.
         """
         try:
             claims, key = await self.tokens.verify(token, before_check)
@@ -246,7 +246,7 @@ class Access:
         if not key.allows_origin(request.origin):
             return self._count(QuotaDecision(QuotaReason.ORIGIN, key.plan, key=key), request)
         if request.mints and claims is None:
-            # Counted by admit_token_request, once the body says for whom it is.
+            # Counted by admit_token_request, once the body names the user.
             return self._token_decision(key, plan, [self._minters.quota(key.id, plan.limits)])
         user = None if claims is None else claims.user
         reason = QuotaReason.ADMITTED if request.free else await self._acquire(key, plan, user)
@@ -263,7 +263,7 @@ class Access:
         return self._count(decision, request)
 
     async def _acquire(self, key: Key, plan: AccessPlan, user: str | None) -> QuotaReason:
-        """Acquire one unit of a key and of its user, or of neither: what a user may not have is left for others."""
+        """Acquire one unit of a key and of its user, or of neither: units refused to a user remain for others."""
         if user is None:
             return await self._accounts.acquire(key, plan)
         at, day = self._clock.monotonic(), self._today
@@ -278,8 +278,8 @@ class Access:
     def admit_token_request(self, key: Key, plan: AccessPlan, subject: str) -> QuotaDecision:
         """Admit or refuse a token for a user of a key, or for the key itself if ``subject`` is empty.
 
-        As many are issued as the plan has requests, and for one user as it has requests for one user. Neither the
-        requests of a key nor its tokens count for the other.
+        The limits are the plan's limits of requests, and for one user those for one user. Requests and tokens of a key
+        are counted separately.
         """
         quotas = [self._minters.quota(key.id, plan.limits)]
         if subject:
@@ -291,7 +291,7 @@ class Access:
         return decision
 
     def _token_decision(self, key: Key, plan: AccessPlan, quotas: Sequence[Quota]) -> QuotaDecision:
-        """Return whether all of these have a token left; nothing is counted but a refusal."""
+        """Return whether all of these have a token left; only a refusal is counted."""
         limits = [limit for quota in quotas for limit in quota.limits(self._clock.monotonic(), self._clock.wall_ms())]
         waits = [limit.reset_s for limit in limits if not limit.remaining]
         if not waits:
@@ -311,7 +311,7 @@ class Access:
         return self._count(self._decision(reason, plan, quota, None), request)
 
     def _acquire_anonymous(self, plan: AccessPlan, address: str) -> tuple[QuotaOutcome, Quota]:
-        """Acquire one unit of each network of an address, or of none; return the outcome and the deciding quota."""
+        """Acquire one unit from each network of an address, or from none; return the outcome and the deciding quota."""
         at, quotas = self._clock.monotonic(), list[Quota]()
         for network in networks(address):
             outcome, quota = self._addresses.acquire(network.key, plan.limits.times(network.times))
@@ -323,9 +323,9 @@ class Access:
         return QuotaOutcome.ADMITTED, quotas[0]
 
     async def report_reads(self, report: ReadReport) -> ReadAnswer:
-        """Charge keys and users for data that an edge sent with updates; return what they may be sent until the next.
+        """Charge keys and users for data that an edge sent with updates; return their allowance until the next report.
 
-        A repeated report is charged once. Keys that are unknown or not valid are not charged, and are sent nothing.
+        A repeated report is charged once. Unknown and invalid keys are not charged, and get nothing.
 
         Raises:
             StoreUnavailable: the store cannot commit now; the report may be repeated.
@@ -339,7 +339,7 @@ class Access:
         return answer
 
     async def _charge(self, account: str, report: ReadReport, charged: set[str], answer: ReadAnswer) -> None:
-        """Charge one account of a report that is not among those ``charged``; add to these, and to the answer."""
+        """Charge one account of a report unless already in ``charged``; add it there and to the answer."""
         key_id, _, subject = account.partition("/")
         key, now_ms = self._api_keys.get(key_id), self._clock.wall_ms()
         plan = None if key is None or key.writes else self.plans.get(key.plan)
@@ -368,14 +368,14 @@ class Access:
             answer.exhausted.append(key_id)
 
     def _charge_user(self, plan: AccessPlan, user: str, reads: int) -> int | None:
-        """Charge a user for data; return what is left, which is not reserved: the lease of the key bounds it, too."""
+        """Charge a user for data; return the remainder, which is not reserved: the key's lease bounds it, too."""
         quota, now = self._users.quota(user, plan.limits_of_user), self._clock.monotonic()
         if reads:
             quota.charge(now, self._today, reads, missing=0, total=None)
         return quota.left(now, self._today)
 
     def _charged(self, report: ReadReport) -> set[str]:
-        """Return the keys that were charged for this report, to which the caller adds; all of those of an older one."""
+        """Return the keys already charged for this report, for the caller to extend; all keys of an older report."""
         last, charged = self._reports.pop(report.source, (0, set()))
         if report.number > last:
             last, charged = report.number, set()
@@ -397,7 +397,7 @@ class Access:
 
     def _count(self, decision: QuotaDecision, request: QuotaRequest) -> QuotaDecision:
         if not request.free:
-            # Clients may request any name: only existing endpoints are counted by name, to bound the counts.
+            # Only existing endpoints are counted by name, because clients may request any name.
             known = request.endpoint is not None and self._store.index.heads.get(request.endpoint) is not None
             endpoint = request.endpoint if known and request.endpoint is not None else ""
             cell = Cell(decision.key.id if decision.key else "", decision.plan, endpoint)
@@ -437,7 +437,7 @@ class Access:
             name: of its holder.
             plan: its plan.
             lifetime_s: seconds until it expires; None: it does not.
-            origins: canonical origins whose pages may use it; none: all.
+            origins: canonical origins of pages that may use it; none: all.
 
         Raises:
             UnknownPlan: there is no such plan.
@@ -479,7 +479,7 @@ class Access:
         """Revoke a key; None when there is none.
 
         Raises:
-            StoreUnavailable: the revocation is not stored; it takes effect now, and is lost at a restart.
+            StoreUnavailable: the revocation is not stored: it takes effect now, but is lost on a restart.
         """
         key = self._api_keys.revoke(key_id, self._clock.wall_ms())
         if key is None:
@@ -498,11 +498,11 @@ class Access:
         return key if key is not None and key.writes == writes else None
 
     def refusal(self, key: Key) -> QuotaReason | None:
-        """Return why a key is no longer valid, or None: for requests that have waited since it was verified."""
+        """Return the reason why a key is no longer valid, or None, for requests that waited since its verification."""
         return state_reason(self._api_keys.get(key.id), self._clock.wall_ms())
 
     async def usage_of(self, key: Key) -> tuple[int, tuple[Limit, ...]]:
-        """Return today's requests of a key, answered or lost with a killed process, and the key's limits.
+        """Return a key's requests of today, answered or lost with a killed process, and its limits.
 
         Raises:
             StoreUnavailable: the number is not in memory, and the store cannot be read.

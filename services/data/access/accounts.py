@@ -1,4 +1,4 @@
-"""Remaining quota of each key, with daily units reserved in the store, and of users and addresses, in memory."""
+"""Remaining quotas: of keys, with daily units reserved in the store; of users and addresses, in memory."""
 
 import asyncio
 from collections import OrderedDict
@@ -16,9 +16,9 @@ from services.data.access.records import Units
 from services.data.errors import StoreUnavailable
 
 MAX_BATCH: Final = 200
-"""Most keys in one transaction: all need units when a day begins, and writes of data must not wait for them."""
+"""Maximum number of keys per transaction: all need units when a day begins, and must not delay writes of data."""
 Commit = Callable[[Sequence[Units]], Awaitable[list[int]]]
-"""Adds to the counts, all or none; returns their totals once they are committed. Raises StoreUnavailable."""
+"""Adds to the counts, all or none; returns the totals once committed. Raises StoreUnavailable."""
 
 
 class UsageTracker:
@@ -65,11 +65,11 @@ class UsageTracker:
 
 
 MAX_IN_MEMORY: Final = 10_000
-"""Most counted addresses, and most users; the least recently used is evicted, and then starts at zero."""
+"""Maximum number of counted addresses, and of users; the least recently used is evicted, and restarts at zero."""
 
 
 class MemoryAccounts:
-    """Quotas in memory only, of readers that are not stored: anonymous addresses, and users of API keys."""
+    """In-memory quotas of readers not in the store: anonymous addresses, and users of API keys."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -100,7 +100,7 @@ _logger = structlog.get_logger(__name__)
 
 
 def state_reason(key: Key | None, now_ms: int) -> QuotaReason | None:
-    """Return why a key is refused whatever is requested; None if it is valid at ``now_ms``."""
+    """Return the reason why a key is refused for any request; None if it is valid at ``now_ms``."""
     if key is None:
         return QuotaReason.UNKNOWN
     state = key.state(now_ms)
@@ -119,12 +119,12 @@ class _Account:
 
 
 class Charged(NamedTuple):
-    """State of a key after its clients were charged for."""
+    """State of a key after charging it for its clients."""
 
     used_up: bool
-    """A limit of its plan is reached."""
+    """True if a limit of its plan is reached."""
     lease: int | None
-    """Units that the process may hand out; None: any number."""
+    """Units that the process may hand out; None: unlimited."""
 
 
 class KeyAccounts:
@@ -174,7 +174,7 @@ class KeyAccounts:
         return REASONS[outcome]
 
     async def charge(self, key: Key, plan: AccessPlan, units: int, process: str, wanted: int) -> "Charged":
-        """Charge a key for units that its clients have consumed at a process, and renew the lease of that.
+        """Charge a key for units consumed by its clients at a process, and renew that process's lease.
 
         Raises:
             StoreUnavailable: the store cannot commit now; nothing was charged.
@@ -184,14 +184,14 @@ class KeyAccounts:
         # 0 units only query the total, which is unknown before the first request of the day.
         total = await self._usage_tracker.add(key.id, day, missing) if missing or quota.day != day else None
         now = self._clock.monotonic()
-        # What the lease was used for is counted when it ends, which is later than it was sent: no minute has more.
+        # Units of a lease are counted at its end, later than they were sent: so no minute exceeds its limit.
         quota.lease(process, now, day, 0)
         if units or total is not None:
             quota.charge(now, day, units, missing=missing, total=total)
         return Charged(quota.left(now, day) == 0, quota.lease(process, now, day, wanted))
 
     async def used(self, key: Key) -> int:
-        """Return today's units that were handed out, or lost with a killed process.
+        """Return today's units, handed out or lost with a killed process.
 
         Raises:
             StoreUnavailable: the number is not in memory, and the store cannot be read.
@@ -242,5 +242,5 @@ class KeyAccounts:
 
 
 def _log_failure(error: BaseException) -> None:
-    # No request waits for a reservation made ahead.
+    # No request waits for an advance reservation.
     _logger.debug("units could not be reserved", error=str(error))

@@ -1,7 +1,7 @@
-"""The key document as a file, for the edges of this machine.
+"""The key document as a file, for edges on this machine.
 
-They could get it by HTTP, but while the Data Service is down any local user may listen on its port, and publish a key
-of their own. A file of the state directory is its owner's.
+They could get it by HTTP, but while the Data Service is down any local user may listen on its port and publish a forged
+key. A file in the state directory belongs to its owner.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from diem.process.private_files import replace_private
 from services.data.access.tokens import KeyDocument
 
 CHECK_EVERY_S: Final = 1.0
-"""Seconds between two checks for changes: a revocation is in the file after so long."""
+"""Seconds between two checks for changes: the time for a revocation to reach the file."""
 _logger = structlog.get_logger("access")
 
 
@@ -23,7 +23,7 @@ class KeyDocumentFile:
     """Writes the key document whenever it has changed.
 
     Args:
-        path: replaced as a whole, so that readers see the old or the new content.
+        path: replaced atomically, so that readers see the old or the new content.
         document: returns the current one.
     """
 

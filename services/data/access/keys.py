@@ -1,7 +1,7 @@
 """API keys for reading and write keys: format, creation and verification; pure except for the random source.
 
-A key is ``diem_<8 characters of its id>_<43 of its secret>``. The secret has 256 random bits, so a single SHA-256 of it
-is stored: a slow hash protects secrets chosen by people, and would cost every request.
+A key is ``diem_<8 characters of its id>_<43 of its secret>``. The secret has 256 random bits, so a plain SHA-256 of it
+is stored: a slow hash is for human-chosen secrets, and would cost every request.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ from diem.process.auth import bearer_credential
 from diem.tokens.claims import covers_origin
 
 KEY_PREFIX: Final = "diem_"
-"""Prefix of every key, by which people and secret scanners recognise one."""
+"""Prefix of every key, for people and secret scanners."""
 MAX_KEYS: Final = 10_000
 MAX_NAME: Final = 100
 MAX_PREFIXES: Final = 100
-"""Prefixes of one write key."""
+"""Maximum number of prefixes of one write key."""
 DEFAULT_ENDPOINTS: Final = 1_000
-"""Endpoints of a write key with prefixes, unless it is made with another number."""
+"""Default bound of endpoints for a write key with prefixes."""
 MAX_ENDPOINTS: Final = 10_000_000
 ID_CHARACTERS: Final = 8
 SECRET_CHARACTERS: Final = 43
 
-# Letters and digits only: a double click selects the whole key, and neither URLs nor shells need quotes.
+# Letters and digits only, selectable by a double click and needing no quotes in URLs and shells.
 _ID_ALPHABET: Final = string.ascii_lowercase + string.digits
 _SECRET_ALPHABET: Final = string.ascii_letters + string.digits
 _FORM: Final = re.compile(r"diem_([a-z0-9]{8})_([A-Za-z0-9]{32,64})")
@@ -45,7 +45,7 @@ class TooManyKeys(DiemError):
 
 
 class KeyState(Enum):
-    """Whether a key is accepted, and if not, why."""
+    """State of a key: accepted, or the reason why not."""
 
     VALID = "valid"
     REVOKED = "revoked"
@@ -59,7 +59,7 @@ class Key:
     id: str
     name: str
     plan: str
-    """Empty for write keys, which have no plan."""
+    """Empty for write keys: they have no plan."""
     digest: bytes
     """SHA-256 of the secret."""
     created_ms: int
@@ -67,17 +67,17 @@ class Key:
     expires_ms: int | None = None
     """Time from which the key is refused; None if it does not expire."""
     last_used_ms: int | None = None
-    """Last use as far as it is stored, to the minute; see ``LastUse``."""
+    """Last stored use, to the minute; see ``LastUse``."""
     writes: bool = False
-    """A write key: it may write and not read."""
+    """True for a write key: it may write but not read."""
     prefixes: tuple[str, ...] = ()
-    """Endpoints that a write key may write, and what is below them; empty: all."""
+    """Prefixes of the endpoints that a write key may write; empty: all."""
     per_minute: int | None = None
-    """Changes that a write key may make within 60 seconds; None: any number."""
+    """Maximum number of a write key's changes within 60 seconds; None: unlimited."""
     origins: tuple[str, ...] = ()
-    """Origins whose pages may use an API key or its tokens, in canonical form; empty: all."""
+    """Canonical origins of pages that may use an API key or its tokens; empty: all."""
     max_endpoints: int | None = None
-    """Endpoints below its prefixes up to which a write key may make new ones; None: as many as the store may hold."""
+    """Number of endpoints below its prefixes up to which a write key may create new ones; None: the store's limit."""
 
     def state(self, now_ms: int) -> KeyState:
         """Return whether the key is accepted at ``now_ms`` (Unix time)."""
@@ -86,7 +86,7 @@ class Key:
         return KeyState.EXPIRED if self.expires_ms is not None and now_ms >= self.expires_ms else KeyState.VALID
 
     def allows_origin(self, origin: str | None) -> bool:
-        """Return whether a page of this origin, or a client that is no page (None), may use the key."""
+        """Return whether a page of this origin (None: a client other than a page) may use the key."""
         return covers_origin(self.origins or None, origin)
 
 
@@ -108,7 +108,7 @@ def new_key(
     origins: tuple[str, ...] = (),
     writes: WriteTerms | None = None,
 ) -> tuple[Key, str]:
-    """Make a key, for reading unless ``writes`` is given; return its record and its text, which is not stored."""
+    """Create a key, for reading unless ``writes`` is given; return its record and its text, which is never stored."""
     key_id = "".join(secrets.choice(_ID_ALPHABET) for _ in range(ID_CHARACTERS))
     secret = "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(SECRET_CHARACTERS))
     key = Key(key_id, name, plan, _digest(secret), now_ms, expires_ms=expires_ms, origins=origins)
@@ -134,7 +134,7 @@ def bearer_key(header: str | None) -> str | None:
 
 
 class ApiKeys:
-    """All keys by id, including those that are no longer valid, the oldest of which a new one replaces at 10,000."""
+    """All keys by id, including invalid ones; at 10,000, a new key replaces the oldest invalid one."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         self._keys = {key.id: key for key in keys}
@@ -155,8 +155,7 @@ class ApiKeys:
     def find(self, text: str) -> Key | None:
         """Return the key with this text, valid or not (:meth:`Key.state`); None when there is none.
 
-        Takes the same time for every wrong secret and for unknown ids: ids are not secret, but which exist is not
-        disclosed.
+        Takes the same time for wrong secrets and unknown ids: ids are not secret, but their existence is not disclosed.
         """
         match = _FORM.fullmatch(text)
         if match is None:
@@ -177,7 +176,7 @@ class ApiKeys:
                 yield key.id, key.revoked_ms
 
     def oldest_invalid(self, now_ms: int) -> Key | None:
-        """Return the key to replace by a new one, which was revoked or expired first; None while there is room.
+        """Return the key to be replaced by a new one, the first revoked or expired; None while there is room.
 
         Raises:
             TooManyKeys: every key is valid.
@@ -200,7 +199,7 @@ class ApiKeys:
         self.revision += 1
 
     def revoke(self, key_id: str, now_ms: int) -> Key | None:
-        """Revoke a key and return it; None when there is none. A repeat changes nothing."""
+        """Revoke a key and return it; None when there is none. Idempotent."""
         key = self._keys.get(key_id)
         if key is None or key.revoked_ms is not None:
             return key

@@ -12,7 +12,7 @@ from services.data.errors import StoreUnavailable
 MINUTE_MS: Final = 60_000
 WRITE_EVERY_S: Final = 600.0
 MAX_BATCH: Final = 1000
-"""Most keys in one transaction: writes of data must not wait long for it."""
+"""Maximum number of keys per transaction, so as not to delay writes of data."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ class LastUse:
         self._unwritten: dict[str, int] = {}
 
     def touch(self, key_id: str, now_ms: int) -> None:
-        """Note that a key was used at ``now_ms``."""
+        """Record a use of a key at ``now_ms``."""
         minute = now_ms - now_ms % MINUTE_MS
         if self._used_ms.get(key_id) != minute:
             self._used_ms[key_id] = self._unwritten[key_id] = minute
@@ -51,7 +51,7 @@ class LastUse:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what has changed; what cannot be written now is kept for the next time."""
+        """Write the changes; keep those that cannot be written now for the next time."""
         waiting, self._unwritten = self._unwritten, {}
         while waiting:
             batch = {key_id: waiting[key_id] for key_id in list(waiting)[:MAX_BATCH]}

@@ -1,4 +1,4 @@
-"""Plans: requests per minute and per day, the endpoints they cover, and the ``[[plan]]`` tables that declare them."""
+"""Plans: requests per minute and day, covered endpoints, and the declaring ``[[plan]]`` tables."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,25 +13,25 @@ from diem.tokens.claims import EVERYTHING
 from diem.tokens.verifier import MAX_OWN_AHEAD_S
 
 ANONYMOUS: Final = "anonymous"
-"""The plan of readers without a key, counted for each address."""
+"""The plan of readers without a key, counted per address."""
 PLAN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 MINUTE_S: Final = 60
 DAY_S: Final = 86_400
 MAX_TOKEN_S: Final = int(MAX_OWN_AHEAD_S)
-"""Longest life of a client token in seconds, and the default: so long it is valid after a change of its plan."""
+"""Longest lifetime of a client token in seconds, and the default: the delay of a plan's changes."""
 MIN_TOKEN_S: Final = 10
 USERS_PER_PLAN: Final = 10
-"""One user of a key may have this part of its plan, unless the plan says otherwise."""
+"""Default share of a key's plan for one of its users."""
 
 
 class RequestLimits(NamedTuple):
-    """Requests of one reader; None: any number."""
+    """Limits of one reader's requests; None: unlimited."""
 
     per_minute: int | None = None
     per_day: int | None = None
 
     def times(self, number: int) -> "RequestLimits":
-        """Return so many times these limits."""
+        """Return a multiple of these limits."""
         return RequestLimits(*(None if units is None else number * units for units in self))
 
 
@@ -49,9 +49,9 @@ class AccessPlan:
     token_s: int = MAX_TOKEN_S
     """Seconds until client tokens expire."""
     per_user: RequestLimits = NOT_GIVEN
-    """Of each user that tokens name (their subject), within the plan; None: a tenth of the plan."""
+    """Limits of each user (subject of tokens), within the plan; None: a tenth of the plan."""
     may_read: Callable[[str], bool] = field(init=False, repr=False, compare=False)
-    """Returns whether an endpoint is one of the prefixes or below one."""
+    """Predicate for endpoints equal to or below one of the prefixes."""
 
     def __post_init__(self) -> None:
         """Prepare the prefixes once."""
@@ -59,12 +59,12 @@ class AccessPlan:
 
     @property
     def limits(self) -> RequestLimits:
-        """What all readers with one key may have together."""
+        """Limits of all readers with one key together."""
         return RequestLimits(self.per_minute, self.per_day)
 
     @property
     def limits_of_user(self) -> RequestLimits:
-        """What one user of a key may have."""
+        """Limits of one user of a key."""
         given = self.per_user
         return RequestLimits(
             _part(self.per_minute) if given.per_minute is None else given.per_minute,
@@ -77,11 +77,11 @@ def _part(units: int | None) -> int | None:
 
 
 STANDARD: Final = AccessPlan("standard", per_minute=600, per_day=100_000)
-"""The plan of API keys where no ``[[plan]]`` for keys is configured."""
+"""The plan of API keys if no ``[[plan]]`` for keys is configured."""
 
 
 class AccessPlans(Mapping[str, AccessPlan]):
-    """The plans that a key may have by name, and :attr:`anonymous`, that of readers without a key."""
+    """The plans for keys by name, and :attr:`anonymous`, the plan of readers without a key."""
 
     @classmethod
     def configured(cls, tables: "Iterable[PlanConfig]") -> "AccessPlans":
@@ -123,7 +123,7 @@ def _prefix(name: str) -> str:
 
 
 class PlanConfig(BaseModel):
-    """One plan. A plan called ``anonymous`` is for readers without a key, for each address."""
+    """One plan. A plan named ``anonymous`` is for readers without a key, per address."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 

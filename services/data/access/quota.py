@@ -1,8 +1,8 @@
-"""Exact quota of one key or address, never exceeded, not even by kills and restarts. Pure.
+"""Exact quota of one key or address, never exceeded, even across kills and restarts. Pure.
 
 Per minute: a sliding window, since a fixed one admits twice the quota around its boundary. It counts by whole seconds,
-which bounds its memory by the seconds and not by the quota; in return, a unit is available again up to a second later
-than necessary. The count is in memory: a restart resets it.
+which bounds its memory independently of the quota, at the price of releasing units up to a second late. The count is in
+memory: a restart resets it.
 
 Per day (UTC): units are reserved ahead in the store, in blocks, and handed out from memory. A unit that is not reserved
 is not handed out, so a killed process loses the rest of its blocks, and no unit is handed out twice.
@@ -17,17 +17,17 @@ from services.data.access.keys import Key
 from services.data.access.plans import DAY_S, MINUTE_S, AccessPlan, RequestLimits
 
 UNLIMITED: Final = 10**15
-"""Daily units of a plan without a daily limit, which are counted nevertheless."""
+"""Daily units of a plan without a daily limit, still counted."""
 MAX_BLOCK_UNITS: Final = 200
-"""Most units per reservation: one commit for so many requests."""
+"""Maximum number of units per reservation: requests per commit."""
 LEASE_S: Final = 30.0
-"""Time after which a lease ends that its process has not renewed: three times that between two reports."""
+"""Time after which an unrenewed lease ends: three intervals of reports."""
 LEASE_PART: Final = 10
-"""A process may lease this part of what is left without more ado, and half of it if it needs that."""
+"""Share of the remainder that any process may lease; up to half if it needs more."""
 LEAST_LEASE_PART: Final = 20
-"""Less than this part of a minute is not leased."""
+"""Share of a minute's units below which nothing is leased."""
 BLOCKS_PER_DAY: Final = 50
-"""Blocks of a small quota: a killed process loses two at most, the one in use and the next, a twenty-fifth."""
+"""Number of blocks of a small quota: a killed process loses two at most (current and next), a twenty-fifth."""
 
 
 class QuotaOutcome(Enum):
@@ -35,7 +35,7 @@ class QuotaOutcome(Enum):
 
     ADMITTED = auto()
     RESERVE = auto()
-    """No unit of the day is reserved: reserve some, then try again."""
+    """No daily units reserved: reserve some, then try again."""
     OVER_MINUTE = auto()
     OVER_DAY = auto()
 
@@ -44,7 +44,7 @@ class Limit(NamedTuple):
     """Current state of one limit."""
 
     name: str
-    """``minute`` or ``day``; ``user_minute`` and ``user_day`` are those of one user of a key."""
+    """``minute`` or ``day``; ``user_minute`` and ``user_day`` for one user of a key."""
     quota: int
     window_s: int
     remaining: int
@@ -72,7 +72,7 @@ class RateWindow:
         self._count += units
 
     def remove(self, at: float) -> None:
-        """Uncount a unit that was counted at ``at``; a no-op once that second has left the window."""
+        """Uncount a unit counted at ``at``; a no-op once that second has left the window."""
         for cell in reversed(self._cells):
             if cell[0] <= int(at):
                 if cell[0] == int(at):
@@ -136,24 +136,25 @@ class Quota:
         return QuotaOutcome.ADMITTED
 
     def refund(self, at: float, day: int) -> None:
-        """Give back a unit that :meth:`acquire` has handed out at ``at`` on ``day``."""
+        """Refund a unit acquired at ``at`` on ``day``."""
         self._minute.remove(at)
         if day == self.day:
             self.spare += 1
 
     def missing(self, day: int, units: int) -> int:
-        """Return how many of so many units that were consumed already are not reserved by this process."""
+        """Return how many of these consumed units are not reserved by this process."""
         return max(0, units - self.spare) if day == self.day else units
 
     def charge(self, now: float, day: int, units: int, *, missing: int, total: int | None) -> None:
-        """Consume units that were handed out elsewhere, even beyond the plan: of the minute they become a debt.
+        """Consume units handed out elsewhere, even beyond the plan: excess units of the minute become a debt.
 
         Args:
             now: monotonic seconds.
             day: on which they count.
             units: how many there are.
-            missing: how many of these were :meth:`missing`, and added to the store; the rest is taken from the reserve.
-            total: units of the day in the store after that; None: the store was not asked.
+            missing: units of these that were :meth:`missing` and added to the store; the rest is taken from the
+                reserve.
+            total: units of the day in the store afterwards; None: the store was not queried.
         """
         if self._per_minute is not None:
             room = min(units, max(0, self._per_minute - self._of_minute(now)))
@@ -165,7 +166,7 @@ class Quota:
             self.spare = max(0, self.spare - (units - missing))
 
     def left(self, now: float, day: int) -> int | None:
-        """Return the units that are left of both limits, without those leased; None: the plan has no limit."""
+        """Return the remaining units under both limits, without leased ones; None: the plan has no limit."""
         left: list[int] = []
         if self._per_minute is not None:
             left.append(self._per_minute - self._of_minute(now))
@@ -174,10 +175,10 @@ class Quota:
         return max(0, min(left) - self._leased(now)) if left else None
 
     def lease(self, process: str, now: float, day: int, wanted: int) -> int | None:
-        """Lease units to a process instead of those it has: it may hand out so many before it reports again.
+        """Replace a process's lease: the units it may hand out before its next report.
 
-        What it wants is granted as far as it is half of what is left: the other half is for other processes and for
-        requests. So each of n processes that want all has as much in the end, and as much is left.
+        At most half of the remainder is granted: the other half is for other processes and for requests. So n processes
+        that each want everything end up with equal shares, and one more remains.
 
         Args:
             process: its name.
@@ -200,7 +201,7 @@ class Quota:
 
     @property
     def _least_lease(self) -> int:
-        # Clients are not given data back for each unit that is free again.
+        # Do not resume clients' data for every single freed unit.
         return max(1, (self._per_minute or 0) // LEAST_LEASE_PART)
 
     def _leased(self, now: float) -> int:
@@ -211,7 +212,7 @@ class Quota:
         return sum(units for units, _ in self._leases.values())
 
     def _of_minute(self, now: float) -> int:
-        """Return the units of the last 60 seconds, after paying what is owed with those that are free again."""
+        """Return the units of the last 60 seconds, after paying the debt with freed units."""
         count = self._minute.count(now)
         if self._debt and self._per_minute is not None and (paid := min(self._debt, self._per_minute - count)) > 0:
             self._minute.add(now, paid)
@@ -225,7 +226,7 @@ class Quota:
         return self._per_day
 
     def block(self, waiting: int = 1) -> int:
-        """Return the units to reserve while ``waiting`` requests wait for one."""
+        """Return the number of units to reserve for ``waiting`` requests."""
         return min(max(waiting, 1, min(MAX_BLOCK_UNITS, self._per_day // BLOCKS_PER_DAY)), self._per_day)
 
     def is_low(self, day: int) -> bool:
@@ -248,14 +249,14 @@ class Quota:
         self.total = total
 
     def lend(self, day: int, units: int) -> None:
-        """Add units without a reservation in the store; only for plans without a daily limit."""
+        """Add units without reserving them in the store; only for plans without a daily limit."""
         total = self.total if day == self.day else 0
         self.grant(day, units, total + units)
-        # Added to the store, as far as they were handed out, when the rest is released.
+        # Those handed out are added to the store when the rest is released.
         self._beyond -= units
 
     def release(self) -> tuple[int, int]:
-        """Drop the units that were not handed out; return the day, and the excess of the store's count for it."""
+        """Drop unused units; return the day, and the excess in the store's count for it."""
         day, units = self.day, self.spare + self._beyond
         self.day, self.spare, self._beyond = -1, 0, 0
         return day, units
@@ -270,7 +271,7 @@ class Quota:
         Args:
             now: monotonic seconds.
             wall_ms: Unix time.
-            used: used units of the day, if the caller has read them from the store.
+            used: used units of the day, if read from the store by the caller.
             prefix: of the limits' names.
         """
         found: list[Limit] = []
@@ -319,11 +320,11 @@ class QuotaReason(StrEnum):
     REVOKED = "revoked"
     EXPIRED = "expired"
     UNVERIFIED = "unverified"
-    """The client token is not valid, or has expired."""
+    """The client token is invalid or expired."""
     NO_PLAN = "no_plan"
     """The plan of the key is no longer configured."""
     ORIGIN = "origin"
-    """The key is not for pages of the client's origin."""
+    """The key excludes pages of the client's origin."""
     READ_ONLY = "read_only"
     WRITE_ONLY = "write_only"
     """A read with a write key."""
@@ -331,12 +332,12 @@ class QuotaReason(StrEnum):
     MINUTE = "minute"
     DAY = "day"
     USER_MINUTE = "user_minute"
-    """More requests than one user of the key may have in a minute."""
+    """Too many requests of one user of the key in a minute."""
     USER_DAY = "user_day"
     TOKENS = "tokens"
-    """More tokens than the key may have issued, in all or for one user."""
+    """Too many tokens issued for the key, in all or for one user."""
     UNAVAILABLE = "unavailable"
-    """No unit of the day is reserved, and the store cannot commit."""
+    """No daily units are reserved, and the store cannot commit."""
 
 
 class QuotaDecision(NamedTuple):
@@ -346,28 +347,28 @@ class QuotaDecision(NamedTuple):
     plan: str = ""
     limits: tuple[Limit, ...] = ()
     wait_s: int = 0
-    """Seconds after which to try again; 0 when waiting does not help."""
+    """Seconds to wait before a retry; 0 when waiting does not help."""
     key: Key | None = None
     granted: tuple[tuple[str, ...], ...] = ()
-    """Lists of prefixes, of plan and token, of which each must cover what the reader sees; none: everything."""
+    """Lists of prefixes (of plan and token), each of which must cover the reader's endpoints; none: everything."""
 
 
 class QuotaRequest(NamedTuple):
-    """The part of a request that plans depend on."""
+    """The part of a request relevant to plans."""
 
     endpoint: str | None
     """The requested endpoint; None for other resources."""
     writes: bool = False
     free: bool = False
-    """Whether the request consumes no unit."""
+    """True if the request consumes no unit."""
     mints: bool = False
-    """Whether it requests a client token, which is counted apart."""
+    """True if it requests a client token, counted separately."""
     origin: str | None = None
-    """Of the page that sends it, with a key or token; None: no page, or of the service itself."""
+    """Origin of the requesting page, with a key or token; None: no page, or the service's own."""
 
 
 USER_PREFIX: Final = "user_"
-"""Of the names of a user's limits, and of the reasons for refusing it."""
+"""Prefix of the names of a user's limits and refusal reasons."""
 REASONS: Final = {
     QuotaOutcome.ADMITTED: QuotaReason.ADMITTED,
     QuotaOutcome.OVER_MINUTE: QuotaReason.MINUTE,

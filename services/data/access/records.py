@@ -20,7 +20,7 @@ _OF_DAY: Final = (KEY_DAYS.c.key_id == bindparam("of_key")) & (KEY_DAYS.c.day ==
 _ADD: Final = update(KEY_DAYS).where(_OF_DAY).values(requests=KEY_DAYS.c.requests + bindparam("units"))
 _TOTAL: Final = select(KEY_DAYS.c.requests).where(_OF_DAY)
 _USED: Final = update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values(last_used_ms=bindparam("used_ms"))
-# By number and not by age: a clock that is ahead for a while would delete today's count.
+# By number, not by age: a clock temporarily ahead would delete today's count.
 _FORGET: Final = delete(KEY_DAYS).where(
     KEY_DAYS.c.key_id == bindparam("of_key"),
     KEY_DAYS.c.day
@@ -48,7 +48,7 @@ async def read_keys(connection: AsyncConnection) -> list[Key]:
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
-    """Return the key in a row, which may lack columns that earlier releases did not have."""
+    """Return the key in a row, which may lack columns missing in earlier releases."""
     found = {name: row[name] for name in Key.__dataclass_fields__ if name in row}
     lists = {name: tuple(orjson.loads(found[name])) if found.get(name) else () for name in _LISTS}
     return Key(**{**found, **lists, "writes": bool(found.get("writes"))})

@@ -1,4 +1,4 @@
-"""The endpoints that a reader may see: what plan and token cover together, and where that is among sorted names."""
+"""The endpoints a reader may read: covered by plan and token, with their positions among sorted names."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
@@ -9,7 +9,7 @@ from typing import Final
 from diem.protocol.endpoints import ancestors, coverage
 
 MAX_CACHED: Final = 128
-"""Most remembered combinations of plan and token; the least recently used is evicted."""
+"""Maximum number of cached combinations of plan and token; the least recently used is evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +17,20 @@ class ReadRights:
     """Rights to some endpoints; equal if they cover the same. Rights to all endpoints are None everywhere."""
 
     prefixes: tuple[str, ...]
-    """Endpoints, and everything below them; sorted, none of them below another. Empty: no endpoint."""
+    """Prefixes of endpoints, sorted, none below another. Empty: no endpoint."""
     allows: Callable[[str], bool] = field(init=False, repr=False, compare=False)
-    """Returns whether an endpoint is one of the prefixes or below one."""
+    """Predicate for endpoints equal to or below one of the prefixes."""
 
     def __post_init__(self) -> None:
         """Prepare the prefixes once."""
         object.__setattr__(self, "allows", coverage(self.prefixes))
 
     def overlaps(self, prefix: str) -> bool:
-        """Return whether any endpoint below ``prefix``, or itself, could be covered."""
+        """Return whether any endpoint at or below ``prefix`` could be covered."""
         return self.allows(prefix) or any(each.startswith(f"{prefix}/") for each in self.prefixes)
 
     def spans(self, names: Sequence[str]) -> list[range]:
-        """Return the positions of the covered names in a sorted list, ascending. Takes no time for the others."""
+        """Return the positions of the covered names in a sorted list, ascending, at no cost for the others."""
         found: list[range] = []
         for prefix in self.prefixes:
             at = bisect_left(names, prefix)
@@ -46,7 +46,7 @@ class ReadRights:
 
 @lru_cache(MAX_CACHED)
 def common_rights(granted: tuple[tuple[str, ...], ...]) -> ReadRights | None:
-    """Return the rights to what each of several lists of prefixes covers; None, for everything, if there is no list."""
+    """Return the rights common to several lists of prefixes; None, for everything, without a list."""
     if not granted:
         return None
     found = set(granted[0])

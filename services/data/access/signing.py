@@ -1,10 +1,9 @@
-"""Keys that sign client tokens: files in a directory, of which the newest signs, read again while the service runs.
+"""Keys that sign client tokens: files in a directory, the newest of which signs, reloaded while the service runs.
 
 A file ``<kid>.key`` is a key file like the others (mode 0600, see :mod:`diem.process.auth`); the Ed25519 key pair is
 derived from its text. A rotation adds a file. The new key is published at once and signs a minute later, when every
-verifier has it; the old one stays published until its last token has expired, and its file is removed another hour
-later. To withdraw all tokens of a key, remove its file. A rotation needs no restart, and no state but the times of the
-files.
+verifier has it; the old one stays published until its last token has expired, and its file is removed an hour later. To
+withdraw all tokens of a key, remove its file. A rotation needs no restart, and no state beyond the times of the files.
 """
 
 import re
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 
 SUFFIX: Final = ".key"
 PUBLISHED_BEFORE_USE_S: Final = 60.0
-"""A new key signs after so long: verifiers poll the public keys every 20 s."""
+"""Delay before a new key signs: verifiers poll the public keys every 20 s."""
 RETIRED_AFTER_S: Final = MAX_TOKEN_S + 2 * LEEWAY_S
-"""A key is no longer published so long after its successor began to sign."""
+"""Time that a key stays published after its successor starts to sign."""
 REMOVED_AFTER_S: Final = 3600.0
-"""The file of a retired key is removed so much later, by the monotonic clock: a wall clock that is ahead for a while
-retires keys too early, and must not destroy them."""
+"""Delay before the file of a retired key is removed, by the monotonic clock: a wall clock temporarily ahead retires
+keys too early, but must not destroy them."""
 MAX_FILES: Final = 16
-"""Most key files; a directory with more is refused."""
+"""Maximum number of key files; a directory with more is refused."""
 _CHECK_EVERY_S: Final = 2.0
 _KID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DERIVATION: Final = b"DIEM client tokens: Ed25519 private key"
@@ -46,22 +45,22 @@ _logger = structlog.get_logger(__name__)
 
 
 class TooManySigningKeys(DiemError):
-    """A rotation would need more files than a directory may have."""
+    """A rotation would exceed the maximum number of files."""
 
     def __str__(self) -> str:
         return f"there are {MAX_FILES} signing keys already: wait until old ones are retired, or remove their files"
 
 
 class SigningState(StrEnum):
-    """What a key is used for."""
+    """Use of a key."""
 
     PUBLISHED = "published"
-    """Verifiers are reading it; it does not sign yet."""
+    """Published, but not signing yet."""
     SIGNING = "signing"
     VERIFYING = "verifying"
-    """Tokens that it signed are still valid."""
+    """Its tokens are still valid."""
     RETIRED = "retired"
-    """Nothing: its file will be removed."""
+    """None: its file will be removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class SigningKey:
     private: "Ed25519PrivateKey" = field(repr=False)
     public: TokenKey
     created_s: float
-    """Unix time at which the file was made or last changed."""
+    """Unix time at which the file was created or last changed."""
 
 
 class SigningKeyStatus(NamedTuple):
@@ -81,11 +80,11 @@ class SigningKeyStatus(NamedTuple):
     key: SigningKey
     state: SigningState
     until_s: float | None
-    """Unix time at which the state ends; None: not before the next rotation, or soon."""
+    """Unix time at which the state ends; None: at the next rotation, or soon."""
 
 
 class SigningKeys:
-    """The key pairs of a directory, which is made with a first key if there is none.
+    """The key pairs of a directory, created with a first key if missing.
 
     Args:
         directory: of the files; None keeps one key in memory, for tests.
@@ -125,13 +124,13 @@ class SigningKeys:
             raise BadKeyFile(self._directory, error.strerror or str(error)) from error
 
     def signing(self) -> SigningKey:
-        """Return the key that signs: the newest that verifiers had time to read."""
+        """Return the signing key: the newest that verifiers have had time to read."""
         self._refresh()
         used_since = self._now_s() - PUBLISHED_BEFORE_USE_S
         return max((key for key in self._keys if key.created_s <= used_since), key=_age, default=self._keys[0])
 
     def published(self) -> tuple[SigningKey, ...]:
-        """Return the keys whose tokens are valid, the oldest first; the same object as before if they are the same."""
+        """Return the keys with valid tokens, oldest first; the same object as before if unchanged."""
         self._refresh()
         published = self._keys[self._count_retired() :]
         if published != self._published:
@@ -156,10 +155,10 @@ class SigningKeys:
         return states
 
     def rotate(self) -> SigningKey:
-        """Create a key that is published now, and signs in :data:`PUBLISHED_BEFORE_USE_S`; return it.
+        """Create a key, published now and signing in :data:`PUBLISHED_BEFORE_USE_S`; return it.
 
         Raises:
-            TooManySigningKeys: there are :data:`MAX_FILES` keys that are not retired.
+            TooManySigningKeys: there are :data:`MAX_FILES` keys not retired yet.
             BadKeyFile: the directory cannot be read or written, or a file in it is not a key.
         """
         if self._directory is None:
@@ -186,17 +185,17 @@ class SigningKeys:
         return kid
 
     def _count_retired(self) -> int:
-        """Return how many keys are no longer published; these are the oldest."""
+        """Return the number of keys no longer published, which are the oldest."""
         retired_since = self._now_s() - RETIRED_AFTER_S - PUBLISHED_BEFORE_USE_S
         return sum(successor.created_s <= retired_since for successor in self._keys[1:])
 
     def _remove_retired(self, now: float) -> None:
-        """Remove the files of keys that are retired for long."""
+        """Remove the files of long-retired keys."""
         retired = self._keys[: self._count_retired()]
         if retired != self._retired:
             self._retired, self._retired_at = retired, now
         elif retired and now - self._retired_at >= REMOVED_AFTER_S:
-            self._retired_at = now  # where that fails, it is tried again an hour later
+            self._retired_at = now  # retried an hour later on failure
             self._remove(retired)
 
     def _remove(self, keys: Sequence[SigningKey]) -> None:
@@ -212,7 +211,7 @@ class SigningKeys:
             _logger.info("retired keys for client tokens removed", kids=kids)
 
     def _refresh(self) -> None:
-        """Read the files again if they changed; faulty ones are logged, and the keys before them are kept."""
+        """Reload changed files; log faulty ones, keeping their previous keys."""
         now = self._clock.monotonic()
         if not self._keys:
             self.load()
@@ -255,10 +254,10 @@ def _age(key: SigningKey) -> tuple[float, str]:
 
 
 def _files(directory: Path) -> tuple[tuple[Path, int, int, int], ...]:
-    """Return the key files, each with what changes when it is replaced."""
+    """Return the key files, each with a fingerprint that changes on replacement."""
     paths = sorted(path for path in directory.iterdir() if path.suffix == SUFFIX)
     status = [(path, path.stat()) for path in paths]
-    # Unlike the time of modification, that of the last change of the inode cannot be set back.
+    # Unlike the modification time, the inode's change time cannot be set back.
     return tuple((path, found.st_ino, found.st_ctime_ns, found.st_size) for path, found in status)
 
 
@@ -271,7 +270,7 @@ def _check_directory(directory: Path) -> None:
 
 
 def _derived(kid: str, key: SharedKey, created_s: float) -> SigningKey:
-    # Imported here, where a service that has tokens gets: it takes 20 ms.
+    # Imported only by services with tokens: it takes 20 ms.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415
 
     private = Ed25519PrivateKey.from_private_bytes(key.digest(_DERIVATION))

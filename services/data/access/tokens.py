@@ -1,6 +1,6 @@
-"""Client tokens: issue them for API keys, publish what verifies them, verify those of requests.
+"""Client tokens: issued for API keys, verified in requests, with published public keys.
 
-PyJWT is loaded in a thread, when the first token is issued or shown: that takes 0.2 s of CPU.
+PyJWT is imported in a thread, for the first token issued or presented: 0.2 s of CPU.
 """
 
 import asyncio
@@ -26,32 +26,32 @@ from services.data.access.plans import AccessPlan
 from services.data.access.signing import SigningKey, SigningKeys
 
 REVOKED_FOR_MS: Final = 3600 * 1000
-"""Revoked API keys are published for so long, twice the longest life of a token."""
+"""Time that revoked API keys are published, twice the longest lifetime of a token."""
 
 
 class TokenTooLarge(DiemError):
-    """The prefixes make a token larger than verifiers accept."""
+    """The prefixes make a token too large for verifiers."""
 
     def __str__(self) -> str:
         return f"the token would have more than {MAX_TOKEN_BYTES} bytes: request it with fewer prefixes"
 
 
 class PrefixNotInPlan(DiemError):
-    """Requested prefixes that the plan of the API key does not cover."""
+    """Requested prefixes beyond the plan of the API key."""
 
     def __str__(self) -> str:
         return "the plan does not cover all requested prefixes"
 
 
 class TokenRequest(NamedTuple):
-    """What a token is requested for."""
+    """Request for a token."""
 
     subject: str = ""
-    """The holder's own name for the user; empty: the API key itself."""
+    """The user, in the key holder's own terms; empty: the API key itself."""
     prefixes: tuple[str, ...] = ()
-    """Rights, within those of the plan; empty: all of the plan."""
+    """Rights, within the plan's; empty: all of the plan."""
     seconds: int | None = None
-    """Time until it expires, within that of the plan; None: the plan's."""
+    """Lifetime, within the plan's; None: the plan's."""
 
 
 class IssuedToken(NamedTuple):
@@ -70,7 +70,7 @@ class KeyDocument(NamedTuple):
 
 
 class _BuiltDocument(NamedTuple):
-    """A key document, and what it was built from; times are Unix milliseconds."""
+    """A key document and its inputs; times are Unix milliseconds."""
 
     document: KeyDocument
     published: tuple[SigningKey, ...]
@@ -78,13 +78,13 @@ class _BuiltDocument(NamedTuple):
     """Of the API keys."""
     since_ms: int
     until_ms: int | None
-    """When its oldest revocation is no longer published; None without one."""
+    """Time at which its oldest revocation is dropped; None without one."""
 
     def is_current(self, published: tuple[SigningKey, ...], revision: int, now_ms: int) -> bool:
-        """Return whether a document that is built now has the same content."""
+        """Return whether a document built now would have the same content."""
         if published is not self.published or revision != self.revision:
             return False
-        # A clock that was set back makes older revocations recent ones.
+        # Setting the clock back makes older revocations recent again.
         return self.since_ms <= now_ms and (self.until_ms is None or now_ms < self.until_ms)
 
 
@@ -109,10 +109,10 @@ class Tokens:
         self.issued = 0
 
     async def mint(self, key: Key, plan: AccessPlan, wanted: TokenRequest) -> IssuedToken:
-        """Return a token for a key that is valid now.
+        """Issue a token for a valid key.
 
         Raises:
-            PrefixNotInPlan: it would see more than the key may read.
+            PrefixNotInPlan: it would exceed the key's rights.
             TokenTooLarge: it would be too large for verifiers.
         """
         prefixes = _granted(plan, wanted.prefixes)
@@ -140,12 +140,12 @@ class Tokens:
         return IssuedToken(token, expires)
 
     async def verify(self, token: str, before_check: Callable[[], None] | None = None) -> tuple[Claims, Key]:
-        """Return the claims of a token that this service issued, and its API key, valid or not.
+        """Return the claims of a token issued by this service, and its API key, valid or not.
 
-        ``before_check`` is called before a signature is checked; what it raises is raised here.
+        ``before_check`` is called before a signature check; its errors are propagated.
 
         Raises:
-            TokenInvalid: it is not valid, or its key is gone.
+            TokenInvalid: it is invalid, or its key is gone.
         """
         await self._loaded()
         published = self._signing.published()
@@ -164,9 +164,9 @@ class Tokens:
         return self._signing
 
     def document(self) -> KeyDocument:
-        """Return the public keys, and the API keys that were revoked within the last hour.
+        """Return the public keys, and the API keys revoked within the last hour.
 
-        It is built when either has changed; until then the same object is returned.
+        Rebuilt only on changes; until then the same object is returned.
         """
         published, revision, now_ms = self._signing.published(), self._api_keys.revision, self._clock.wall_ms()
         built = self._built
@@ -194,7 +194,7 @@ class Tokens:
 
 
 def client_token(header: str | None) -> str | None:
-    """Return the token in an Authorization header, valid or not; None for anything else, as an API key."""
+    """Return the token in an Authorization header, valid or not; None for anything else, such as an API key."""
     credential = bearer_credential(header)
     return credential if credential is not None and credential.count(".") == 2 else None
 

@@ -1,4 +1,4 @@
-"""Who may write what: the write key of the file, and write keys of the store with their prefixes and rates."""
+"""Write permissions: the write key in the key file, and write keys in the store with their prefixes and rates."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from services.data.access.quota import RateWindow
 from services.data.store.write_plan import EndpointBound
 
 KEY_FILE: Final = "write.key"
-"""Name of the file's key in the log, whatever its file is called."""
+"""Name of the file's key in the log, whatever the file's name."""
 
 
 class WriteReason(StrEnum):
-    """Why a write is refused; the values are the codes of the problem documents."""
+    """Reason to refuse a write; the values are the codes of problem documents."""
 
     INVALID = "key_invalid"
     """The key was revoked or has expired since the request began."""
     PREFIX = "not_in_key"
     """An endpoint is not below a prefix of the key."""
     RATE = "rate"
-    """The key has made as many changes in this minute as it may."""
+    """The key has used up its changes of this minute."""
     OVER_RATE = "over_rate"
-    """One request has more changes than the key may make in a minute."""
+    """A single request exceeds the key's changes per minute."""
 
 
 @dataclass(eq=False)
@@ -40,9 +40,9 @@ class WriteRefused(DiemError):
     reason: WriteReason
     key_name: str
     endpoint: str = ""
-    """The endpoint that is not covered."""
+    """The endpoint not covered."""
     wait_s: int = 0
-    """Seconds after which to try again; 0 when waiting does not help."""
+    """Seconds to wait before a retry; 0 when waiting does not help."""
 
 
 class WriteRights:
@@ -56,7 +56,7 @@ class WriteRights:
         self.id, self.name = ("", KEY_FILE) if key is None else (key.id, key.name)
         """Id of the write key of the store, empty for the key file; name for the log."""
         self.bound = EndpointBound(key.prefixes, key.max_endpoints) if key and key.max_endpoints is not None else None
-        """Bound of the key for new endpoints; None: that of the store alone."""
+        """Bound of the key for new endpoints; None: only the store's."""
         self.window = RateWindow()
         """Changes within a minute."""
         self._covers = coverage(key.prefixes) if key and key.prefixes else None
@@ -103,7 +103,7 @@ class WriteAccess:
         self._writers: dict[str, WriteRights] = {}
 
     def identify(self, header: str, *, writes: bool) -> WriteRights | None:
-        """Return who writes with an ``Authorization`` header; None without a valid write key.
+        """Return the writer of an ``Authorization`` header; None without a valid write key.
 
         ``writes``: the request changes something; keys of the store are for nothing else.
         """

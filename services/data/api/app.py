@@ -1,4 +1,4 @@
-"""Assemble the REST interface: routes, error handlers and the guard around them."""
+"""Assembles the REST interface: routes, error handlers and the surrounding guard."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ from services.data.store import Store
 
 
 class _RestConvertor(PathConvertor):
-    # Unlike Starlette's own it matches line breaks: a name with one is a bad name, not an unknown path.
+    # Unlike Starlette's own, it matches line breaks: a name with one is a bad name, not an unknown path.
     regex = r"[\s\S]*"
 
 
@@ -55,20 +55,20 @@ class ApiOptions:
 
     page_dir: Path
     own_pages: Path | None = None
-    """Directory whose files are served, too."""
+    """Directory of further files to serve."""
     operator_url: str | None = None
-    """URL of the operator page, to which browsers of this machine are redirected."""
+    """URL of the operator page, for redirecting browsers on this machine."""
     hosts: frozenset[str] = LOOPBACK_NAMES
     mode: str = "single"
     servers: Sequence[Mapping[str, Any]] = ()
     metadata: Sequence[Mapping[str, Any]] = ()
     anonymous: Callable[[str], bool] = lambda _address: True
-    """Return whether readers of an address need no key."""
+    """Returns whether readers at an address need no key."""
     public: bool = False
-    """Readers need no key, wherever they are: shared caches may give them what others have read."""
+    """True if readers anywhere need no key: shared caches may serve them."""
     cors_origins: frozenset[str] = frozenset()
     client_origins: frozenset[str] | None = None
-    """Origins whose pages the WebSocket servers admit; None: not known."""
+    """Origins admitted by the WebSocket servers; None: unknown."""
     concurrent_reads: int = CONCURRENT_READS
     rate: RateLimit = READ_RATE
     loopback_rate: RateLimit = READ_RATE_LOOPBACK
@@ -134,9 +134,9 @@ def make_api(
             Exception: on_defect,
         },
     )
-    # Not a route: it would match the paths above for every method that they do not have.
+    # Not a route: it would match the paths above for all other methods.
     application.router.default = _other_paths(page)
-    # A redirect that adds or removes a slash would point to the host in the Host header.
+    # A redirect for a missing or extra slash would point to the host in the Host header.
     application.router.redirect_slashes = False
     guard = Guard(
         application,
@@ -154,7 +154,7 @@ def make_api(
 
 
 def _other_paths(page: Page) -> ASGIApp:
-    """Return the application that serves the page's files at every path without a route."""
+    """Return the application for paths without a route, which serves the page's files."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in {"GET", "HEAD"}:
@@ -173,7 +173,7 @@ async def _on_unknown_path(request: Request, _error: Exception) -> Response:
 
 
 async def _on_wrong_method(request: Request, error: Exception) -> Response:
-    """Answer 405 with the methods of all routes of the path; Starlette names those of the first."""
+    """Answer 405 with the methods of all routes of the path; Starlette lists only the first's."""
     answer = await on_http_error(request, error)
     routes = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
     if routes:

@@ -1,6 +1,6 @@
-"""The catalogue in parts, each built at most once a second, however many requests and changes there are.
+"""The catalogue in parts, each built at most once a second, regardless of requests and changes.
 
-Readers with rights to some endpoints have parts of their own, which list those only and cost nothing for the others.
+Readers with rights to some endpoints have separate parts, which list only those at no cost for the others.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from services.data.access.rights import ReadRights
 from services.data.store import EndpointHead, Store
 
 MAX_ENTRIES: Final = 5_000
-"""Most entries of a part, and the default (about 1.1 MB, compressed a tenth)."""
+"""Maximum and default number of entries of a part (about 1.1 MB, a tenth compressed)."""
 MAX_AGE_S: Final = 1.0
 MAX_PARTS: Final = 16
-"""Most cached parts of those who see everything; the least recently used is evicted."""
+"""Maximum number of cached parts for readers of everything; the least recently used is evicted."""
 MAX_NARROW_PARTS: Final = 256
 MAX_NARROW_BYTES: Final = 16 * 1024 * 1024
-"""Most cached parts of all others, and their bytes, without their compressed form."""
+"""Maximum number of cached parts for all others, and of their uncompressed bytes."""
 ENTRIES_PER_REQUEST: Final = 500
-"""Building so many entries costs the reader one more request."""
+"""Number of entries whose building costs the reader one more request."""
 _ENTRIES_PER_STEP: Final = 250
 """Entries built in one step of the event loop, about a millisecond."""
 _MIN_COMPRESSED: Final = 1024
@@ -39,16 +39,16 @@ class CataloguePage(NamedTuple):
     """A requested part."""
 
     gone: bool = False
-    """Whether deleted endpoints are listed, too."""
+    """True to list deleted endpoints, too."""
     after: str = ""
-    """The part begins after this name."""
+    """Name after which the part begins."""
     limit: int = MAX_ENTRIES
     rights: ReadRights | None = None
     """The listed endpoints; None: all."""
 
 
 class Part:
-    """One part, ready to be sent."""
+    """One part, ready to send."""
 
     __slots__ = ("_compressed", "body", "entries", "etag", "made_at", "revision")
 
@@ -61,7 +61,7 @@ class Part:
         self._compressed: bytes | None = None
 
     async def compressed(self) -> bytes:
-        """Return the gzipped body, compressed once and in a thread; empty for bodies too small to gain."""
+        """Return the gzipped body, compressed once, in a thread; empty for bodies too small to gain."""
         if self._compressed is None:
             if len(self.body) < _MIN_COMPRESSED:
                 self._compressed = b""
@@ -71,7 +71,7 @@ class Part:
 
 
 class _PartCache:
-    """Cached parts, at most ``max_parts`` and ``max_bytes``, of which one at a time is built."""
+    """Cached parts, at most ``max_parts`` and ``max_bytes``, built one at a time."""
 
     def __init__(self, max_parts: int, max_bytes: float = math.inf) -> None:
         self._max_parts = max_parts
@@ -91,7 +91,7 @@ class _PartCache:
         return found
 
     def put(self, wanted: CataloguePage, part: Part) -> None:
-        """Replace a part, and evict those that were not used for longest beyond the bounds."""
+        """Replace a part, and evict the least recently used beyond the bounds."""
         before = self._parts.pop(wanted, None)
         self._bytes += len(part.body) - (0 if before is None else len(before.body))
         self._parts[wanted] = part
@@ -101,12 +101,12 @@ class _PartCache:
 
 
 class Catalogue:
-    """Builds and caches parts, which may be a second old unless a fresh one is requested."""
+    """Builds and caches parts, up to a second old unless a fresh one is requested."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        # Readers with any number of different rights neither evict the parts of all others nor delay them.
+        # Separate, so that readers with many different rights neither evict nor delay the parts of others.
         self._whole = _PartCache(MAX_PARTS)
         self._narrow = _PartCache(MAX_NARROW_PARTS, MAX_NARROW_BYTES)
 
@@ -123,7 +123,7 @@ class Catalogue:
         found = self._current(cache.get(wanted), fresh=fresh)
         if found is None or (compressed and found._compressed is None):  # noqa: SLF001
             async with cache.making:
-                # The request before may have built it meanwhile.
+                # The previous request may have built it meanwhile.
                 found = self._current(cache.get(wanted), fresh=fresh)
                 if found is None:
                     found = await self._make(wanted)
@@ -164,7 +164,7 @@ class Catalogue:
 
 
 def _spans(wanted: CataloguePage, names: Sequence[str]) -> Iterator[range]:
-    """Yield the positions of the names after the part's beginning that its reader may see."""
+    """Yield the positions of the reader's names after the part's beginning."""
     first = bisect_right(names, wanted.after)
     spans = [range(len(names))] if wanted.rights is None else wanted.rights.spans(names)
     return (range(max(first, span.start), span.stop) for span in spans if span.stop > first)

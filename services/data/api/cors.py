@@ -1,4 +1,4 @@
-"""Cross-origin rules: the origins whose pages may read answers (docs/access.md section 2)."""
+"""Cross-origin rules: the origins allowed to read answers (docs/access.md section 2)."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -8,14 +8,14 @@ from diem.links.refusals import foreign_origin
 ANY: Final = "*"
 _EXPOSED: Final = "ETag, Date, Age, Retry-After, RateLimit, RateLimit-Policy"
 _MAX_AGE_S: Final = 600
-"""Browsers cache preflight answers for so long: an origin removed from the list is allowed until then."""
+"""Time that browsers cache preflight answers, during which a removed origin stays allowed."""
 
 
 class Cors:
-    """Pages of any origin may read with an API key, and those of ``origins`` without one; no others may.
+    """Pages of any origin may read with an API key, those of ``origins`` without one; no others may.
 
     Anonymous answers are not for all pages: a page of another origin can make its visitor's browser request an address
-    that only the visitor reaches, such as 127.0.0.1. An API key it cannot get from the visitor.
+    that only the visitor reaches, such as 127.0.0.1. It cannot get an API key from the visitor.
     """
 
     def __init__(self, origins: Collection[str] = ()) -> None:
@@ -33,9 +33,9 @@ class Cors:
     ) -> Mapping[str, str] | None:
         """Return the header fields of the answer to a preflight request for a read; None refuses it.
 
-        ``methods`` are those of the resource that change nothing.
-        A preflight never contains a key. One that announces an Authorization field is allowed: if the request itself
-        has no key, it is refused, or its answer is withheld from the page.
+        ``methods`` are the safe methods of the resource. A preflight never contains a key. One that announces an
+        Authorization field is allowed: if the request itself has no key, it is refused, or its answer is withheld from
+        the page.
         """
         names = {name.strip().lower() for name in (requested_headers or "").split(",")}
         allowed = self._allowed(origin, shows_key="authorization" in names)
@@ -55,7 +55,7 @@ class Cors:
 
     @property
     def depends_on_origin(self) -> bool:
-        """Whether caches must keep answers to different origins apart."""
+        """True if caches must separate answers by origin."""
         return bool(self._origins - {ANY})
 
     def _allowed(self, origin: str | None, *, shows_key: bool) -> str | None:
@@ -65,7 +65,7 @@ class Cors:
 
 
 class AdmittedPages:
-    """The pages of other origins that can use this system: servers admit them, and they may read.
+    """Pages of other origins that can use this system: admitted by the servers, and allowed to read.
 
     Args:
         cors: who may read.
@@ -81,11 +81,11 @@ class AdmittedPages:
         return self._cors.may_read(origin)
 
     def refusal(self, origin: str, host: str) -> str | None:
-        """Return why a page cannot use this system, and what to do; None if it can, or that is not known.
+        """Return the reason why a page cannot use this system, and the remedy; None if it can, or if unknown.
 
         Args:
             origin: ``Origin`` of the request.
-            host: ``Host`` of the request, which pages of this system's own have in their origin, too.
+            host: ``Host`` of the request, contained in the origin of this system's own pages.
         """
         if self._origins is None or origin.partition("://")[2] == host:
             return None

@@ -6,12 +6,12 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 BYTES_PER_REQUEST: Final = 64 * 1024
-"""Bytes of an answer that cost one request: the largest dataset costs one."""
+"""Bytes of an answer per request charged: the largest dataset costs one."""
 _KEY: Final = "diem.cost"
 
 
 def add(request: Request, requests: float) -> None:
-    """Add the cost of work done for a request; one request stands for about 2.5 ms of CPU."""
+    """Add the cost of work for a request; one request stands for about 2.5 ms of CPU."""
     request.scope[_KEY] = request.scope.get(_KEY, 0.0) + requests
 
 
@@ -21,5 +21,5 @@ def of(scope: Scope, sent: int) -> float:
 
 
 def of_bytes(sent: int) -> int:
-    """Return the part of the cost that is due to the ``sent`` bytes."""
+    """Return the cost due to the ``sent`` bytes."""
     return max(0, sent - 1) // BYTES_PER_REQUEST

@@ -35,7 +35,7 @@ OwnerOf = Callable[[str], str | None]
 
 
 class DataApi:
-    """Handlers of the resources. Endpoints of a source are read-only: two writers would overwrite each other."""
+    """Handlers of the resources. A source's endpoints are read-only: two writers would overwrite each other."""
 
     def __init__(self, store: Store, catalogue: Catalogue, owner_of: OwnerOf) -> None:
         self._store = store
@@ -43,13 +43,13 @@ class DataApi:
         self._catalogue = catalogue
 
     async def catalogue(self, request: Request) -> Response:
-        """``GET /v1/endpoints``: what the reader may see, in parts; with ``?gone=true`` deleted endpoints, too."""
+        """``GET /v1/endpoints``: the reader's endpoints, in parts; with ``?gone=true`` deleted ones, too."""
         wanted = _wanted_part(request)
         if isinstance(wanted, str):
             return problem(400, "bad_query", wanted)
         wanted = wanted._replace(rights=rights_of(request.scope))
         compress = accepts_gzip(request.headers.get("accept-encoding"))
-        # Writers see their writes; all others may get a part up to a second old.
+        # Writers see their own writes; others may get a part up to a second old.
         fresh = writer_of(request.scope) is not None
         part, made = await self._catalogue.part(wanted, fresh=fresh, compressed=compress)
         cost.add(request, made // ENTRIES_PER_REQUEST)

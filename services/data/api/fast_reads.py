@@ -1,8 +1,8 @@
-"""The fast path of ``GET /v1/data/{endpoint}``: a version that is in memory, for readers without a key.
+"""The fast path of ``GET /v1/data/{endpoint}``: versions in memory, for readers without a key.
 
 The rules are those of the routes: rights, limits, counts and header fields are the guard's, versions and their caching
 those of :mod:`services.data.api.reads`. Everything else is left to the routes: other resources, keys and tokens,
-versions that the store must be asked for, and all errors but refusals.
+versions to be read from the store, and all errors but refusals.
 """
 
 import re
@@ -22,7 +22,7 @@ from services.data.errors import DataError
 _PREFIX: Final = f"{PREFIX}/".encode()
 _NAMED: Final = re.compile(rb"version=([1-9][0-9]{0,17})")
 _UNCHANGED: Final = 1024
-"""Most 304 whose header fields are kept: beyond, all are made again."""
+"""Maximum number of cached header fields of 304s; a full cache is cleared."""
 
 
 class FastReads:
@@ -50,7 +50,7 @@ class FastReads:
         found = None if selected is None else self._reads.in_memory(selected)
         if selected is None or found is None:
             return None
-        # From here on the request is counted.
+        # The request is counted from here on.
         origin = fields.get(b"origin")
         decision = self._guard.decide_plain(address) if origin is None else None
         if decision is None:

@@ -30,11 +30,11 @@ SLOT_TIMEOUT_S: Final = 5.0
 
 
 class Slots:
-    """ASGI middleware that bounds concurrent requests to ``at_once``; the others wait in order of arrival.
+    """ASGI middleware that bounds concurrent requests to ``at_once``; others wait in order of arrival.
 
-    The event loop runs ready tasks in turn, so a write waits for all reads that are ready before it: the slots bound
-    their number. The waiting requests are bounded by the readers' connections. A slot is released when the answer
-    begins, so that slow clients hold none.
+    The event loop runs ready tasks in turn, so a write waits for all reads ready before it: the slots bound their
+    number. The waiting requests are bounded by the readers' connections. A slot is released when the answer begins, so
+    that slow clients hold none.
     """
 
     def __init__(self, app: ASGIApp, at_once: int, refusal: Callable[[Scope], Response | None] | None = None) -> None:
@@ -88,7 +88,7 @@ _READS: Final = frozenset({"GET", "HEAD"})
 _CHANGES: Final = frozenset({"PUT", "DELETE", "PATCH"})
 _WRITES: Final = _CHANGES | {"POST"}
 _OF_ENDPOINTS: Final = ("/v1/data", "/v1/history")
-"""Resources whose paths continue with the name of an endpoint."""
+"""Resources with the name of an endpoint in their paths."""
 # Pages of other origins must not even embed these answers.
 READ_HEADERS: Final = (*SECURITY_HEADERS, (b"cross-origin-resource-policy", b"same-origin"))
 USAGE: Final = "/v1/usage"
@@ -98,17 +98,17 @@ LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port and in lower case; empty for text that is no host."""
+    """Return the name in a Host header, in lower case and without the port; empty if malformed."""
     return host_of(host.strip().lower()) or ""
 
 
 class Guard(RestMiddleware):
     """Middleware around the whole application.
 
-    Requests with a foreign name in Host are refused: a page whose name was pointed at this address (DNS rebinding)
-    reaches nothing. ``*`` in ``hosts`` allows any. Writes with a write key are limited by its terms, requests
-    with an API key below ``/v1/`` by the key's plan, all others by the rate of the client's address, which is charged
-    for the cost of answers. At most ``concurrent_reads`` requests of readers below ``/v1/`` run at once.
+    Requests with a foreign name in Host are refused, as a protection from DNS rebinding. ``*`` in ``hosts`` allows any.
+    Writes with a write key are limited by its terms, requests with an API key below ``/v1/`` by the key's plan, all
+    others by the rate of the client's address, charged for the cost of answers. At most ``concurrent_reads`` requests
+    of readers below ``/v1/`` run at once.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class Guard(RestMiddleware):
         self._anonymous = anonymous
         self._clock = clock
         self._written = RequestDecision(app)
-        # Of any read of data: it does not depend on the endpoint.
+        # For any read of data, independently of the endpoint.
         scope: Scope = {"type": "http", "method": "GET", "path": f"{_OF_ENDPOINTS[0]}/", "headers": []}
         self._plain = self._decision(scope, Headers(scope=scope), _Admission(self._slots, pays=True))
 
     def is_privileged(self, scope: Scope) -> bool:
-        """Return whether a request has the write key of the file, or writes with one of the store."""
+        """Return whether a request has the file's write key, or writes with one in the store."""
         if _WRITER not in scope:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), None)
             writes = scope["method"] in _WRITES
@@ -150,7 +150,7 @@ class Guard(RestMiddleware):
         return scope[_WRITER] is not None
 
     async def decide(self, scope: Scope) -> RequestDecision:
-        """Choose who answers: a refusal, the application at once, or the application behind the read slots."""
+        """Choose the answer: a refusal, the application at once, or the application behind the read slots."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self.is_own_host(hosts[0]):
@@ -164,14 +164,14 @@ class Guard(RestMiddleware):
         return self._decision(scope, headers, admitted)
 
     def decide_keyless(self, scope: Scope) -> RequestDecision:
-        """Decide on a read without an Authorization field, whose Host :meth:`is_own_host`."""
+        """Decide on a read without an Authorization field and with a Host that :meth:`is_own_host`."""
         headers = Headers(scope=scope)
         return self._decision(scope, headers, self._admit_keyless(scope, headers, _quota_request(scope)))
 
     def decide_plain(self, address: str) -> RequestDecision | None:
-        """Decide as :meth:`decide_keyless` on a read of data without Origin; None, without any effect, if that must.
+        """Decide as :meth:`decide_keyless` on a read of data without Origin; None, without side effects, if that must.
 
-        Where readers need neither key nor plan, the decision is the same for all requests within the rate.
+        If readers need neither key nor plan, the decision is the same for all requests within the rate.
         """
         if self._access.plans.anonymous is not None or not self._anonymous(address):
             return None
@@ -182,7 +182,7 @@ class Guard(RestMiddleware):
         return "*" in self._hosts or host_name(host) in self._hosts
 
     def _decision(self, scope: Scope, headers: Headers, admitted: "_Admission") -> RequestDecision:
-        """Return how an admitted or refused request is answered, with the header fields for its origin."""
+        """Return the answer to an admitted or refused request, with the header fields for its origin."""
         decision = RequestDecision(admitted.app, admitted.fields, pays=admitted.pays)
         if not _is_read(scope):
             return decision
@@ -194,16 +194,16 @@ class Guard(RestMiddleware):
         )
 
     def charge(self, scope: Scope, sent_bytes: int) -> None:
-        """Charge the client's address for what the answer costs beyond an ordinary one."""
+        """Charge the client's address for the extra cost of the answer."""
         self.charge_address(client_address(scope), cost.of(scope, sent_bytes))
 
     def charge_address(self, address: str, requests: float) -> None:
-        """Charge an address for so many requests more."""
+        """Charge an address for further requests."""
         if requests:
             self._rate_limiter.charge(address, self._clock.monotonic(), requests)
 
     async def _admit_reader(self, scope: Scope, headers: Headers) -> "_Admission":
-        """Admit a request that is not privileged by the plan of its API key, or else of its address."""
+        """Admit an unprivileged request by the plan of its API key, or else of its address."""
         versioned = _is_versioned(scope)
         quota_request = _quota_request(scope)
         authorization = headers.get("authorization") if versioned else None
@@ -224,8 +224,8 @@ class Guard(RestMiddleware):
         """Admit a request with a client token.
 
         Checking a signature takes longer than any other decision here, so the address is charged first, and refunded
-        afterwards; a refused token is charged like a wrong key. An address beyond its rate is admitted only with tokens
-        that were verified before.
+        afterwards; a refused token is charged like a wrong key. An address beyond its rate is admitted only with cached
+        tokens.
         """
         charged = False
 
@@ -247,17 +247,17 @@ class Guard(RestMiddleware):
     def _decided(
         self, scope: Scope, headers: Headers, decision: QuotaDecision, quota_request: QuotaRequest
     ) -> "_Admission":
-        """Return the admission of a request with a key or token that was decided on."""
+        """Return the admission by the decision on a request's key or token."""
         scope[_READER] = decision
         if decision.reason is not QuotaReason.ADMITTED:
             _record_refusal(scope, headers, decision)
         if decision.reason in _UNCOUNTED or quota_request.free:
-            # No unit of a key is consumed here, so the address is charged: guessing keys is rate-limited.
+            # No unit of a key is consumed, so charge the address: guessing keys is rate-limited.
             beyond = self._beyond_rate(scope)
             if beyond is not None:
                 return _Admission(beyond, shows_key=True)
         limits = {} if quota_request.free else rate_limit_fields(decision.limits)
-        # The only request of a reader with a body: slow ones would hold the slots of all others.
+        # The only reader request with a body: slow ones would hold the slots of all others.
         handler = self._app if scope["path"] == TOKENS else self._slots
         return _Admission(quota_problem(decision) or handler, limits, shows_key=True)
 
@@ -272,13 +272,13 @@ class Guard(RestMiddleware):
             if decision.reason is not QuotaReason.ADMITTED:
                 _record_refusal(scope, headers, decision)
             refusal = quota_problem(decision)
-            # Caches give such an answer to others: it cannot have the limits of one address.
+            # Shared caches serve such an answer to others, so it must not show the limits of one address.
             is_shared = refusal is None and self._public and names_version(scope)
             return _Admission(refusal or self._slots, {} if is_shared else rate_limit_fields(decision.limits))
         beyond = self._beyond_rate(scope)
         if beyond is not None:
             return _Admission(beyond)
-        # Browsers send preflights without the key that the request itself will have.
+        # Browsers send preflights without the key of the actual request.
         if preflight and versioned:
             return _Admission(self._preflight(scope, headers))
         if versioned and not anonymous and scope["path"] != KEY_SET:
@@ -327,7 +327,7 @@ _KINDS: Final = {
     QuotaReason.USER_DAY: SecurityEvent.RATE_EXCEEDED,
     QuotaReason.TOKENS: SecurityEvent.RATE_EXCEEDED,
 }
-"""Reasons of refusals that are security events; that the store cannot commit is none."""
+"""Refusal reasons that are security events; a store unable to commit is none."""
 
 
 def _record_refusal(scope: Scope, headers: Headers, decision: QuotaDecision) -> None:
@@ -344,7 +344,7 @@ def _record_refusal(scope: Scope, headers: Headers, decision: QuotaDecision) -> 
 
 
 class _BeyondRate(Exception):
-    """An address has no request left that the check of a signature could be charged to."""
+    """An address has no request left to charge for the check of a signature."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__()
@@ -352,16 +352,16 @@ class _BeyondRate(Exception):
 
 
 class _Admission(NamedTuple):
-    """Which application answers a request, and on what terms."""
+    """Application and terms for answering a request."""
 
     app: ASGIApp
-    """A response where the request is refused."""
+    """A response if the request is refused."""
     fields: Mapping[str, str] = {}
     """Header fields of the answer: the limits of the plan."""
     shows_key: bool = False
-    """The request has an API key, valid or not: a page that has the key may read the answer."""
+    """True if the request has an API key, valid or not: a page with the key may read the answer."""
     pays: bool = False
-    """The client's address is charged for the cost of the answer."""
+    """True to charge the client's address for the cost of the answer."""
 
 
 def _is_versioned(scope: Scope) -> bool:
@@ -369,7 +369,7 @@ def _is_versioned(scope: Scope) -> bool:
 
 
 def _quota_request(scope: Scope) -> QuotaRequest:
-    # The decoded path, as the resources use it.
+    # The decoded path, as used by the resources.
     path: str = scope["path"]
     resource = next((prefix for prefix in _OF_ENDPOINTS if path.startswith(f"{prefix}/")), None)
     endpoint = None if resource is None else path.removeprefix(resource)
@@ -378,19 +378,19 @@ def _quota_request(scope: Scope) -> QuotaRequest:
 
 
 def _is_read(scope: Scope, method: str | None = None) -> bool:
-    """Return whether a method (None: the request's) changes nothing, so that API keys may use it."""
+    """Return whether a method (None: the request's) is safe, and so allowed with API keys."""
     method = method or scope["method"]
     return method in _READS or (method == "POST" and scope["path"] == TOKENS)
 
 
 def writer_of(scope: Scope) -> WriteRights | None:
-    """Return who writes, as the guard has identified it; None without a valid write key."""
+    """Return the writer identified by the guard; None without a valid write key."""
     writer: WriteRights | None = scope.get(_WRITER)
     return writer
 
 
 def rights_of(scope: Scope) -> ReadRights | None:
-    """Return the endpoints that a reader may see, names included; None: all."""
+    """Return the endpoints, names included, that a reader may read; None: all."""
     decision: QuotaDecision | None = scope.get(_READER)
     return None if decision is None else common_rights(decision.granted)
 

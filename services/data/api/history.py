@@ -19,15 +19,15 @@ from services.data.store import Store, StoredVersion
 
 PREFIX: Final = "/v1/history"
 MAX_BYTES: Final = 4 * 1024 * 1024
-"""Most bytes of cached descriptions; the least recently used is evicted."""
+"""Maximum size of cached descriptions in bytes; the least recently used is evicted."""
 LARGE_BYTES: Final = 64 * 1024
-"""Bytes of versions above which they are described in a thread."""
+"""Size of versions above which they are described in a thread."""
 BYTES_PER_REQUEST: Final = 256 * 1024
-"""Describing so many bytes costs the reader one more request."""
+"""Number of described bytes that cost the reader one more request."""
 
 
 class VersionList(NamedTuple):
-    """The description of an endpoint's versions, ready to be sent."""
+    """The description of an endpoint's versions, ready to send."""
 
     newest: int
     versions: int
@@ -52,7 +52,7 @@ class HistoryApi:
         head = self._store.index.heads.get(endpoint)
         if head is None:
             raise UnknownEndpoint(endpoint)
-        # The number changes without a new version when old ones expire.
+        # Expiring versions change the number without a new version.
         count = await self._store.reader.count(endpoint)
         if has_etag(request.headers.get("if-none-match"), _etag(head.version, count)):
             return Response(status_code=304, headers=_headers(head.version, count))

@@ -1,6 +1,6 @@
 """Administration of API keys, write keys and signing keys, behind the internal listener (docs/access.md section 3).
 
-Edges report there, below the same path, the data that they sent with updates (section 5).
+Edges report the data sent with updates there, below the same path (section 5).
 """
 
 from collections.abc import Awaitable, Callable
@@ -39,13 +39,13 @@ from services.data.errors import InvalidDataset, MalformedBody
 
 PREFIX: Final = "/v1/keys"
 SIGNING: Final = "/signing"
-"""Path below :data:`PREFIX` of the keys that sign client tokens; no id of another key."""
+"""Path below :data:`PREFIX` of the signing keys of client tokens; never an id of another key."""
 MAX_BODY_BYTES: Final = 32 * 1024
 MAX_REPORT_BYTES: Final = 256 * 1024
 MAX_REPORTED_KEYS: Final = 2000
-"""Keys in one report of reads: 1,000 with reads, and as many that had used up their quota."""
+"""Maximum number of keys per report of reads: 1,000 with reads, and as many with used-up quotas."""
 MAX_READS: Final = 10**9
-"""Reads of one key in one report, and reports of one process."""
+"""Maximum number of reads of one key in a report, and of reports by a process."""
 MAX_LIFETIME_S: Final = 10 * 366 * DAY_S
 SIGNING_KEY: Final = "client tokens"
 """Name of signing keys in the log."""
@@ -70,7 +70,7 @@ def keys_app(access: Access) -> Starlette:
         else:
             key, text = await access.create_writer(wanted.name, wanted.writes, lifetime_s=wanted.lifetime_s)
         _audit(SecurityEvent.KEY_CREATED, request, key)
-        # The only answer that contains the secret.
+        # The only answer with the secret.
         return _reply({**entry(key), "key": text}, 201)
 
     async def all_(_request: Request) -> Response:
@@ -131,7 +131,7 @@ def _audit(kind: SecurityEvent, request: Request, key: Key) -> None:
 
 
 class WantedKey(NamedTuple):
-    """The key that a request describes; an API key unless ``writes`` is given."""
+    """The key described in a request; an API key unless ``writes`` is given."""
 
     name: str
     plan: str

@@ -35,7 +35,7 @@ _NOT_BUILT: Final = """<!doctype html>
 
 
 def openapi() -> dict[str, Any]:
-    """Return the OpenAPI 3.1 description of the REST interface, by which a test fuzzes the service."""
+    """Return the OpenAPI 3.1 description of the REST interface, also used for fuzzing."""
     document: dict[str, Any] = orjson.loads(_OPENAPI.read_bytes())
     document["info"]["version"] = __version__
     return document
@@ -44,7 +44,7 @@ def openapi() -> dict[str, Any]:
 class Page:
     """Serves the files of ``directory``, which may be built, rebuilt or removed while the service runs.
 
-    A file of ``own`` comes before one of the same path in ``directory``; it is read from disk at each request.
+    A file in ``own`` overrides one at the same path in ``directory``; it is read from disk on each request.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class Page:
     async def config(self, request: Request) -> Response:
         """``GET /config.json``: mode, WebSocket servers, metadata services, and the path of the REST interface.
 
-        For a page that cannot connect, the answer has the reason. If that page cannot read either, it has nothing else,
-        and is readable nevertheless.
+        For a page that cannot connect, the answer has the reason. If that page may not read either, the answer has only
+        the reason, and the page can read that.
         """
         origin, host = request.headers.get("origin"), request.headers.get("host", "")
         headers = {"Cache-Control": NO_CACHE, "Vary": "Origin"}
@@ -94,7 +94,7 @@ class Page:
         return Response(self._openapi, headers={"Cache-Control": NO_CACHE}, media_type="application/json")
 
     async def file(self, request: Request) -> Response:
-        """Any other path: a file of the page, or 404. Before the build, ``/`` explains what to do."""
+        """Any other path: a file of the page, or 404. Before the build, ``/`` shows instructions."""
         headers = self._policies(request.headers.get("host", ""))
         path: str = request.scope["path"]
         if (own := await self._own_file(path, request.url.query)) is not None:
@@ -104,13 +104,13 @@ class Page:
             return HTMLResponse(_NOT_BUILT, headers={**headers, "Cache-Control": "no-store"})
         if path == "/admin" and self._operator_url is not None and is_loopback(client_address(request.scope)):
             return RedirectResponse(self._operator_url, 307, headers={**headers, "Cache-Control": "no-store"})
-        # Normalised: the path of a URL may have empty segments, which the file system ignores.
+        # Normalised: a URL's path may have empty segments, ignored by the file system.
         name = self._files.get_path(request.scope)
-        # The operator page is built beside this one, and has a listener of its own, which is no business of others.
+        # The operator page, built beside this one, has its own private listener.
         if f"{name}/".startswith("admin/") or path.startswith("/v1/") or not self._directory.is_dir():
             raise HTTPException(404)
         response = await self._files.get_response(name, request.scope)
-        # Names under assets/ contain a hash of the content: such a file never changes.
+        # Names under assets/ contain a hash of the content, so these files never change.
         response.headers["Cache-Control"] = IMMUTABLE if name.startswith("assets/") else NO_CACHE
         response.headers.update(headers)
         return response
@@ -123,13 +123,13 @@ class Page:
             return FileResponse(file)
         if path.endswith("/") or await asyncio.to_thread(pages.find, self._own, f"{path}/") is None:
             return None
-        # Relative to the host that the client knows. The path does not begin with two slashes: no file has such a path.
+        # Relative to the client's host. The path does not begin with two slashes: no file has such a path.
         location = f"{quote(path)}/" + (f"?{query}" if query else "")
         return Response(status_code=307, headers={"Location": location})
 
     def _policies(self, host: str) -> dict[str, str]:
         name = host_name(host)
-        # With http, the page asks a server why it has refused a handshake.
+        # With http, the page requests the reason of a refused handshake.
         sources = _sources([*self._servers, *self._metadata], name, ("http", "ws"))
         connect = " ".join(["'self'", *sources])
         policy = (
@@ -145,7 +145,7 @@ class Page:
 
 
 def _sources(entries: Sequence[Mapping[str, Any]], name: str, schemes: Sequence[str]) -> list[str]:
-    """Return the origins that the page may connect to; entries without a url are on the host ``name``, TLS or not."""
+    """Return the origins for the page's connections; entries without a url are on the host ``name``, TLS or not."""
     allowed: list[str] = []
     for entry in entries:
         if "url" in entry:

@@ -1,4 +1,4 @@
-"""Map errors to HTTP statuses and RFC 9457 problem documents, by one table."""
+"""Maps errors to HTTP statuses and RFC 9457 problem documents by one table."""
 
 import math
 from typing import Any, Final
@@ -100,7 +100,7 @@ async def on_data_error(_request: Request, error: Exception) -> Response:
 
 
 def quota_problem(decision: QuotaDecision) -> Response | None:
-    """Return the answer to a request that its plan refuses; None when it was admitted."""
+    """Return the answer to a request refused by its plan; None if admitted."""
     if decision.reason is QuotaReason.ADMITTED:
         return None
     status, code, detail = REFUSALS[decision.reason]

@@ -1,4 +1,4 @@
-"""``GET /v1/data/{endpoint}``: the current version, or one that the request names (docs/protocol.md section 6)."""
+"""``GET /v1/data/{endpoint}``: the current version, or one named in the request (docs/protocol.md section 6)."""
 
 from typing import NamedTuple
 
@@ -16,16 +16,16 @@ from services.data.store import Store
 
 
 class Selected(NamedTuple):
-    """The version and the format that a request is for."""
+    """The requested version and format."""
 
     endpoint: str
     version: int
     media_type: str
     is_named: bool
-    """The request names the version."""
+    """True if the request names the version."""
     is_current: bool
     unchanged: bool
-    """The reader has it."""
+    """True if the reader has it."""
 
 
 class Found(NamedTuple):
@@ -43,8 +43,7 @@ class DataReads:
     Args:
         store: of the data.
         clock: of the age of rendered versions.
-        cors: whose pages may read.
-        public: readers need no key, wherever they are.
+        cors: the origins of pages that may read. public: readers anywhere need no key.
     """
 
     def __init__(self, store: Store, clock: Clock, cors: Cors, *, public: bool) -> None:
@@ -57,11 +56,11 @@ class DataReads:
     def select(
         self, endpoint: str, wanted: int | None, accept: str | None, if_none_match: str | None
     ) -> Selected | None:
-        """Return what a request is for; None if neither format is acceptable.
+        """Return the requested version and format; None if neither format is acceptable.
 
         Args:
             endpoint: its name.
-            wanted: the version that the request names; None: the current one.
+            wanted: the version named in the request; None: the current one.
             accept: the field of the request.
             if_none_match: the field of the request.
 
@@ -86,7 +85,7 @@ class DataReads:
         return Selected(endpoint, version, media_type, wanted is not None, is_current, unchanged)
 
     def in_memory(self, selected: Selected) -> Found | None:
-        """Return the answer if that needs no store."""
+        """Return the answer if it needs no store access."""
         endpoint, version, media_type = selected.endpoint, selected.version, selected.media_type
         if selected.unchanged and selected.is_current:
             return Found(version, media_type, None)
@@ -101,7 +100,7 @@ class DataReads:
         return Found(version, media_type, None if selected.unchanged else rendered)
 
     async def find(self, selected: Selected) -> Found:
-        """Return the answer; of a version that was not named, one that was committed meanwhile may take the place.
+        """Return the answer; for an unnamed version, a newly committed one may take its place.
 
         Raises:
             VersionNotKept: this version is not retained.
@@ -122,13 +121,12 @@ class DataReads:
     def caching(self, selected: Selected, target: bytes, origin: str | None, *, has_key: bool) -> str:
         """Return the value of Cache-Control.
 
-        Shared caches keep one spelling of each version, for which its name is found in ``target``, the path and query
-        as sent, and where answers depend on ``origin``, those of pages that may read: a client that makes up others
-        must not fill them.
+        Shared caches keep only one spelling of each version's URL, checked against ``target``, and if answers depend on
+        ``origin``, only those of pages that may read, lest a client fill them with invented ones.
 
         Args:
             selected: the version.
-            target: of the request.
+            target: path and query as sent.
             origin: field of the request.
             has_key: the request has an Authorization field.
         """
@@ -147,7 +145,7 @@ def _target(selected: Selected) -> bytes:
 
 def answer(found: Found, caching: str) -> Response:
     """Return the 200 or the 304; ``caching`` is the value of Cache-Control."""
-    # Who has another key may have other rights: not to be answered from the cache of a browser.
+    # Another key may have other rights, so the browser's cache must not answer.
     vary = "Accept, Authorization" if caching == PRIVATE else "Accept"
     headers = {"ETag": etag(found.version, found.media_type), "Vary": vary, "Cache-Control": caching}
     if found.rendered is None:
@@ -165,7 +163,7 @@ class ReadApi:
     async def read(self, request: Request) -> Response:
         """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 is answered without reading the store.
 
-        With ``?version=N``, that version as long as it is retained: caches may keep the answer.
+        With ``?version=N``, that version while retained: caches may keep the answer.
         """
         given = request.headers
         selected = self._reads.select(

@@ -1,4 +1,4 @@
-"""Bodies of the answers to reads: the same for all readers of a version, so they are made once."""
+"""Response bodies of reads, rendered once for all readers of a version."""
 
 from functools import lru_cache
 from typing import Final
@@ -12,11 +12,11 @@ from services.data.store import StoredVersion
 JSON: Final = "application/json"
 CSV: Final = "text/csv"
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""Most bytes of rendered versions; the least recently used is evicted."""
+"""Maximum size of rendered versions in bytes; the least recently used is evicted."""
 OVERHEAD_BYTES: Final = 1024
-"""What an entry takes beside its body."""
+"""Overhead of an entry besides its body."""
 OLD_S: Final = 30.0
-"""Time for which an old version is answered from memory, before the store is asked whether it is still retained."""
+"""Time that an old version is served from memory before checking in the store that it is still retained."""
 
 
 class Rendered:
@@ -69,7 +69,7 @@ class RenderedVersions:
         return self._entries.bytes
 
     def get(self, endpoint: str, version: int, media_type: str, *, current: bool, now: float) -> Rendered | None:
-        """Return a version; None if it is not here, or is an old one that was rendered more than 30 s ago."""
+        """Return a version; None if missing, or if an old version was rendered more than 30 s ago."""
         key = (endpoint, version, media_type)
         found = self._entries.peek(key)
         if found is None or not (current or now - found.rendered_at < OLD_S):

@@ -20,9 +20,9 @@ MAX_KEY_CHARACTERS: Final = 255
 
 
 def idempotency_key(request: Request, body: bytes, writer: str) -> IdempotencyKey | None:
-    """Return the request's Idempotency-Key, with a digest of everything that determines the effect of the request.
+    """Return the request's Idempotency-Key, with a digest of everything that determines the request's effect.
 
-    ``writer``: id of the write key, to which it belongs; empty for that of the key file.
+    ``writer``: id of the owning write key; empty for the key file.
 
     Raises:
         MalformedBody: the header is empty, too long or not printable ASCII.
@@ -82,13 +82,13 @@ def accepts_gzip(accept_encoding: str | None) -> bool:
 
 
 _CODED: Final = re.compile(r'(?:--?|;)(?:gzip|br|zstd|deflate)"$')
-"""What proxies append to the entity tag of an answer that they compress: ``-gzip`` (Apache), ``--gzip``, ``;gzip``."""
+"""Suffixes that proxies append to the entity tag of a compressed answer: ``-gzip`` (Apache), ``--gzip``, ``;gzip``."""
 
 
 def has_etag(if_none_match: str | None, etag: str) -> bool:
     """Return whether an If-None-Match header matches ``etag`` (weak comparison, RFC 9110 section 13.1.2).
 
-    The same version that a proxy has compressed and renamed matches, too.
+    A tag with a suffix from a compressing proxy matches, too.
     """
     if if_none_match is None:
         return False
@@ -104,13 +104,13 @@ def endpoint_of(request: Request) -> str:
     Raises:
         BadName: it is none.
     """
-    # The decoded path from the server, never a URL composed with the Host header (docs/reliability.md S19).
+    # The server's decoded path, never a URL composed with the Host header (docs/reliability.md S19).
     path: str = request.scope["path"]
     return endpoints.check(path.removeprefix(PREFIX))
 
 
 MAX_DIGITS: Final = 18
-"""Most digits of a version: more do not fit into a column of the store."""
+"""Maximum number of digits of a version: more do not fit into the store's column."""
 
 
 def names_version(scope: Scope) -> bool:
@@ -134,15 +134,15 @@ def wanted_version(request: Request) -> int | None:
 
 
 def is_coded(content_encoding: str | None) -> bool:
-    """Return whether a Content-Encoding header names a coding, which no body of a request may have."""
+    """Return whether a Content-Encoding header names a coding, which requests must not have."""
     return (content_encoding or "").strip().lower() not in {"", "identity"}
 
 
 def described(dataset: datasets.Dataset, query: QueryParams) -> datasets.Dataset:
-    """Return a dataset with the title, area and quantity of a query; those that it lacks stay as they are stored.
+    """Return a dataset with the title, area and quantity of a query; missing ones keep their stored values.
 
     Raises:
-        InvalidDataset: one of them is not valid, or the unit is not one of the quantity.
+        InvalidDataset: one of them is invalid, or the unit does not fit the quantity.
     """
     title, area, quantity = (query.get(name, "") for name in ("title", "area", "quantity"))
     try:

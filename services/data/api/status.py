@@ -23,7 +23,7 @@ from services.data.cache_control import NO_CACHE
 PATH: Final = "/v1/sources"
 
 SourcesStatus = Callable[[ReadRights | None], Sequence[dict[str, Any]]]
-"""Returns the public status, with general descriptions of faults, of the sources that a reader may see (None: all)."""
+"""Returns the public status, with general descriptions of faults, of a reader's sources (None: all)."""
 
 
 def no_sources(_rights: ReadRights | None) -> Sequence[dict[str, Any]]:
@@ -38,7 +38,7 @@ class SourcesApi:
         self._status = status
 
     async def sources(self, request: Request) -> Response:
-        """``GET /v1/sources``: the sources of what the reader may see, in the order of the configuration."""
+        """``GET /v1/sources``: the sources of the reader's endpoints, in the order of the configuration."""
         body = orjson.dumps({"sources": self._status(rights_of(request.scope))})
         etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
         headers = {"ETag": etag, "Cache-Control": NO_CACHE, "Vary": "Authorization"}
@@ -48,11 +48,11 @@ class SourcesApi:
 
 
 MAX_ENDPOINTS: Final = 100
-"""Most endpoints in one answer, the most read first."""
+"""Maximum number of endpoints in one answer, the most read first."""
 
 
 class UsageApi:
-    """Handler of the resource. It consumes no unit of the key, so that it works when all are used."""
+    """Handler of the resource. It consumes no unit of the key, so that it works even when all are used."""
 
     def __init__(self, access: Access, clock: Clock) -> None:
         self._access = access

@@ -31,7 +31,7 @@ class TokensApi:
         self._access = access
 
     async def mint(self, request: Request) -> Response:
-        """``POST /v1/tokens``: a token for the API key of the request, if it and the user may have one more."""
+        """``POST /v1/tokens``: a token for the request's API key, within the limits of key and user."""
         text = bearer_key(request.headers.get("authorization"))
         key = None if text is None else self._access.verify(text)
         plan = None if key is None else self._access.plans.get(key.plan)
@@ -53,7 +53,7 @@ class TokensApi:
         return Response(answer, headers={"Cache-Control": "no-store"}, media_type=_JSON)
 
     async def keys(self, request: Request) -> Response:
-        """``GET /v1/tokens/keys``: what verifies tokens, for servers; public (RFC 7517)."""
+        """``GET /v1/tokens/keys``: the public keys of tokens, for servers; no key needed (RFC 7517)."""
         document = self._access.tokens.document()
         headers = {"ETag": document.etag, "Cache-Control": NO_CACHE}
         if has_etag(request.headers.get("if-none-match"), document.etag):

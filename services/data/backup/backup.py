@@ -1,4 +1,4 @@
-"""Back up a store, which may be in use."""
+"""Backs up a store, which may be in use."""
 
 from typing import BinaryIO, Final
 
@@ -11,7 +11,7 @@ from services.data.store.database import ERRORS, database_at, reason
 from services.data.store.tables import METADATA, REVISION, check_known, revision_of
 
 TIMEOUT_S: Final = 3600.0
-"""Time-out of the single transaction; only the operator waits for it."""
+"""Timeout of the single transaction; only the operator waits for it."""
 
 
 async def backup(url: str, file: BinaryIO, now_ms: int) -> tuple[Header, int]:
@@ -19,7 +19,7 @@ async def backup(url: str, file: BinaryIO, now_ms: int) -> tuple[Header, int]:
 
     Args:
         url: the store's database.
-        file: where to; standard output will do. It stays open.
+        file: destination, for example standard output. It stays open.
         now_ms: the current time.
 
     Raises:
@@ -52,7 +52,7 @@ async def backup(url: str, file: BinaryIO, now_ms: int) -> tuple[Header, int]:
 
 
 def tables_of(connection: Connection) -> dict[str, Table]:
-    """Return the store's tables as found, possibly of an earlier release; foreign tables of the schema are left out."""
+    """Return the store's tables as found, possibly of an earlier release, without foreign tables in the schema."""
     if revision_of(connection) == REVISION:
         return {str(table.name): table for table in METADATA.sorted_tables}
     found = MetaData()

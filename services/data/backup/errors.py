@@ -14,7 +14,7 @@ from services.data.errors import DataError
 
 @dataclass(eq=False)
 class BadBackup(DataError):
-    """A stream that is no complete backup."""
+    """A stream other than a complete backup."""
 
     template = "{name} cannot be restored: {reason}; nothing was changed"
     code = "bad_backup"
@@ -31,7 +31,7 @@ class NotEmpty(DataError):
 
 @dataclass(eq=False)
 class UnconfirmedKeys(DataError):
-    """A restore would make API keys valid that the replaced store did not have, or not with that secret."""
+    """A restore would make API keys valid that the replaced store lacked, or had with another secret."""
 
     code = "unconfirmed_keys"
 

@@ -1,4 +1,4 @@
-"""Restore a backup as a new store. API keys revoked in the replaced store stay revoked."""
+"""Restores a backup as a new store. API keys revoked in the replaced store stay revoked."""
 
 import uuid
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -51,7 +51,7 @@ class Restored(NamedTuple):
     version: int
     """The lowest version of an endpoint."""
     keys: tuple[Key, ...] = ()
-    """API keys that became valid: some may have been revoked since the backup."""
+    """API keys made valid; some may have been revoked since the backup."""
     created: str = ""
     """Time of the backup."""
 
@@ -65,25 +65,25 @@ async def restore(
     accept_keys: bool = False,
     least_version: int = 0,
 ) -> Restored:
-    """Restore a backup in one transaction, as a new store: with another id, and a new version of every endpoint.
+    """Restore a backup in one transaction, as a new store: with a new id, and a new version of every endpoint.
 
-    The backup is read once, and the transaction is committed only if it was complete. An API key that is revoked in the
-    replaced store stays revoked, and a key that is there keeps its name, plan and terms.
+    The backup is read once, and the transaction committed only if it was complete. API keys revoked in the replaced
+    store stay revoked, and existing keys keep their names, plans and terms.
 
     Args:
         url: the store's database; no process may have it open.
-        file: the backup; standard input will do. Errors have its name.
+        file: the backup, for example standard input; named in errors.
         now_ms: the current time.
         replace: whether existing data may be replaced.
-        accept_keys: whether API keys may become valid that the replaced store did not have.
+        accept_keys: whether API keys missing in the replaced store may become valid.
         least_version: restored versions are greater than this, and than the replaced ones.
 
     Raises:
-        BadBackup: the file is no complete backup; nothing was changed.
+        BadBackup: the file is not a complete backup; nothing was changed.
         NotEmpty: there are endpoints or API keys, and ``replace`` is false.
         UnconfirmedKeys: API keys would become valid, and ``accept_keys`` is false.
         StoreInUse: a Data Service has the store open.
-        WrongClock: versions of this time could not be used.
+        WrongClock: the versions it makes would be unusable.
         DataError: the database cannot be used.
     """
     check_time(now_ms)
@@ -98,7 +98,7 @@ async def restore(
             valid = await connection.run_sync(_restore_keys, keys)
             if valid and not accept_keys:
                 raise UnconfirmedKeys(valid)
-            # Versions beyond the last one are of a wrong clock, and no reader has parsed any.
+            # Versions beyond the last one come from a wrong clock, and were never parsed by a reader.
             held = max(version, least_version if least_version < LAST_VERSION else 0)
             restored = await _renew(connection, held, now_ms)
             await connection.commit()
@@ -113,7 +113,7 @@ async def restore(
 
 
 def _replaced(connection: Connection, name: str, replace: bool) -> tuple[int, list[dict[str, Any]]]:
-    """Return what the new store takes from the existing one: its greatest version, and the rows of its API keys.
+    """Return the inheritance from the existing store: its greatest version, and its API key rows.
 
     Raises:
         NotEmpty: it has endpoints or API keys, and ``replace`` is false.
@@ -133,7 +133,7 @@ def _replaced(connection: Connection, name: str, replace: bool) -> tuple[int, li
 
 
 def _load(connection: Connection, reader: BackupReader) -> None:
-    """Replace all tables by those of the backup's revision, fill them, and migrate them to this release."""
+    """Replace all tables with those of the backup's revision, fill them, and migrate them to this release."""
     if revision_of(connection) is not None:
         drop(connection)
     upgrade(connection, reader.revision)
@@ -146,9 +146,9 @@ def _load(connection: Connection, reader: BackupReader) -> None:
 
 
 def _restore_keys(connection: Connection, before: list[dict[str, Any]]) -> tuple[Key, ...]:
-    """Apply plans and revocations of the replaced store; return the keys that it did not have, or not with that secret.
+    """Apply plans and revocations of the replaced store; return the keys that it lacked, or had with another secret.
 
-    Revoked keys are kept even if this backup does not have them: a later restore of another one may.
+    Revoked keys are kept even if missing in this backup: a later restore of another one may contain them.
     """
     restored = {row["id"]: row for row in connection.execute(select(API_KEYS)).mappings()}
     known = {key["id"]: key["digest"] for key in before}
@@ -168,7 +168,7 @@ def _restore_keys(connection: Connection, before: list[dict[str, Any]]) -> tuple
 async def _renew(connection: AsyncConnection, held: int, now_ms: int) -> Restored:
     """Make the database a new store (docs/protocol.md section 0): earlier positions, cursors and versions are void.
 
-    ``held``: the greatest version that clients may hold of any endpoint, also of those that are not in the backup.
+    ``held``: the greatest version that clients may hold of any endpoint, in the backup or not.
     """
     store = str(uuid.uuid4())
     await connection.execute(_KEEP_ALL)

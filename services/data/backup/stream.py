@@ -2,10 +2,10 @@
 
 Gzipped lines of JSON: the :class:`Header`; each table's name and columns, followed by its rows; finally the row counts,
 with a digest of all lines before. Bytes are ``{"text": "..."}`` if they are UTF-8, otherwise ``{"b64": "..."}``. The
-digest detects damage, not intent: who writes a backup decides about its data (docs/adr/0029).
+digest detects damage, not tampering: the writer of a backup controls its data (docs/adr/0029).
 
-Also read: ``diem.backup/1``, whose bytes are all in base64, and ``diem.backup/2``, which is the same in authenticated
-chunks, where it is not encrypted.
+Also readable: ``diem.backup/1``, with all bytes in base64, and unencrypted ``diem.backup/2``, the same in authenticated
+chunks.
 """
 
 import base64
@@ -21,9 +21,9 @@ from services.data.backup.errors import BadBackup
 
 FORMAT: Final = "diem.backup/3"
 ROWS_PER_BATCH: Final = 200
-"""Rows in memory at a time: 13 MB with the largest datasets."""
+"""Number of rows in memory: 13 MB with the largest datasets."""
 MAX_LINE_BYTES: Final = 256 * 1024
-"""Longest line; the largest dataset has 86 KiB in base64."""
+"""Longest line; the largest dataset takes 86 KiB in base64."""
 
 _READABLE: Final = frozenset({FORMAT, "diem.backup/1"})
 _CHUNK_BYTES: Final = 64 * 1024
@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 class Header(NamedTuple):
-    """The store that a backup was made of, and when."""
+    """Origin and time of a backup."""
 
     store: str
     sequence: int
@@ -49,7 +49,7 @@ class BackupWriter:
     """Writes a backup to a binary file, which stays open; complete only after :meth:`finish`.
 
     Raises:
-        OSError: from every method, for example when the disk is full.
+        OSError: from every method, for example on a full disk.
     """
 
     def __init__(self, file: BinaryIO, header: Header) -> None:
@@ -75,7 +75,7 @@ class BackupReader:
     """Reads a backup from a binary file: first its header, then once all rows, in constant memory.
 
     Raises:
-        BadBackup: from every method, when the file is no complete backup, which may be seen only after its last row.
+        BadBackup: from every method, if the file is not a complete backup, which may show only after its last row.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -87,7 +87,7 @@ class BackupReader:
         first = next(self._lines, None)
         if not isinstance(first, dict) or first.get("format") not in _READABLE:
             raise self.error(f"it does not begin with {FORMAT}, or is of a later release")
-        # Both are printed: nothing in a file is to control the terminal.
+        # Both are printed: a file must not control the terminal.
         self.revision, self.created = (str(first.get(name)) for name in ("revision", "created"))
         if not (self.revision + self.created).isprintable():
             raise self.error("it does not name its store")
@@ -120,11 +120,11 @@ class BackupReader:
             raise self.error("its end is missing")
 
     def error(self, reason: str) -> BadBackup:
-        """Return an error about the last line that was read."""
+        """Return an error about the last line read."""
         return BadBackup(self._name, f"line {self._number}: {reason}")
 
     def _read(self, file: BinaryIO) -> Iterator[Any]:
-        """Yield the value of each line; the digest is that of the lines before."""
+        """Yield the value of each line; the digest covers the lines before."""
         rest = b""
         try:
             for data in self._unzipped(file):
@@ -155,7 +155,7 @@ class BackupReader:
             raise self.error("the rest is missing")
 
     def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yield the gzipped content, without what authenticates it in format 2."""
+        """Yield the gzipped content, stripping the authentication of format 2."""
         start, tag = file.read(len(_SEALED)), 0
         if start == _SEALED:
             if b'"encrypted":false' not in file.readline(256):

@@ -33,7 +33,7 @@ class CsvRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CsvTable:
-    """A table with a valid header, whose rows all have its columns; values are not checked yet.
+    """A table with a valid header and complete rows, values unchecked.
 
     ``place`` names a row's position in messages: ``line`` of a text, ``row`` of other formats.
     """
@@ -86,14 +86,14 @@ _SIGNATURES: Final = (
     (b"\xff\xfe", "UTF-16: save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"),
     (b"\xfe\xff", "UTF-16: save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"),
 )
-"""First bytes of what is often taken for CSV, with what it is and the remedy."""
+"""First bytes of formats often mistaken for CSV, with their names and the remedy."""
 
 
 def _decode(body: bytes) -> str:
     """Return the text of a body.
 
     Raises:
-        MalformedBody: it is not UTF-8, or has a NUL character; names the formats that are often taken for CSV.
+        MalformedBody: not UTF-8, or a NUL character; the error names formats often mistaken for CSV.
     """
     found = next((kind for signature, kind in _SIGNATURES if body.startswith(signature)), None)
     if found is not None:
@@ -137,7 +137,7 @@ def rows_to_datasets(
         table: from :func:`parse_csv`.
         endpoint: the only endpoint; None when the table has an ``endpoint`` column.
         unit_: the unit; None when the table has a ``unit`` column. Given both, they must agree.
-        resolution: the resolution, which a table cannot state.
+        resolution: the resolution; a table cannot state it.
         title: of every dataset.
         zone: of times without an offset, as in Europe/Athens; empty: all times have one.
 
@@ -206,7 +206,7 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
 
 
 def _stated(what: str, where: str, parse: Callable[[], Found]) -> Found:
-    """Return what ``parse`` makes of a unit or resolution; an option or a setting has no place in the table."""
+    """Parse a unit or resolution; one from an option or setting has no place in the table."""
     try:
         return parse()
     except ValueError as error:
@@ -217,7 +217,7 @@ def _cell(text: str, convert: Conversion) -> int | float | None:
     if not text:
         return None
     try:
-        # float() accepts "nan", "inf", "1_000" and the digits of all scripts, none of which is a valid value.
+        # float() accepts "nan", "inf", "1_000" and digits of all scripts, none of them a valid value.
         value = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         value = math.nan

@@ -1,4 +1,4 @@
-"""Valid datasets with their canonical bytes, and the declarations that complete a body."""
+"""Valid datasets with their canonical bytes, and declarations to complete a body."""
 
 import math
 import re
@@ -25,12 +25,12 @@ from services.data.errors import DatasetTooLarge, InvalidDataset
 MAX_DATASET_BYTES: Final = 64 * 1024
 """Largest dataset: its body as received, and its canonical bytes (docs/protocol.md section 6)."""
 SMALLER: Final = "split it into several endpoints, as by month, or take a coarser resolution"
-"""Remedy for a dataset that is too large."""
+"""Remedy for too large a dataset."""
 MAX_BULK_BYTES: Final = 1024 * 1024
 MAX_DATASETS: Final = 50
 MAX_DEPTH: Final = 32
 MAX_MAGNITUDE: Final = 1e15
-"""Larger values are taken for mistakes; below, every whole number is exact as a JSON number."""
+"""Larger values are considered mistakes; below, every whole number is exact in JSON."""
 
 Value = int | float | None
 
@@ -99,7 +99,7 @@ def build(
     area: str = "",
     quantity: str = "",
 ) -> Dataset:
-    """Make a dataset from values in memory, as sources do, under the same rules as for bodies.
+    """Make a dataset from values in memory, for sources, under the same rules as for bodies.
 
     Raises:
         InvalidDataset: the points are not on the grid of the resolution, do not ascend, or are no numbers.
@@ -150,7 +150,7 @@ def check_area(text: str) -> str:
 
 
 def check_description(unit_: str, *, title: str, area: str, quantity: str) -> None:
-    """Check what a catalogue says of an endpoint whose data has this unit; empty texts are unknown.
+    """Check the catalogue's description of an endpoint with this unit; empty texts are unknown.
 
     Raises:
         ValueError: one of them is not valid.
@@ -176,11 +176,9 @@ class Declared:
     """Declarations that complete a body: its endpoint, units, resolutions, and the clock of its times.
 
     Attributes:
-        endpoint: the only endpoint; None when the body names its endpoints.
-        common: declaration of every endpoint that is not in ``own``.
-        own: declarations of single endpoints.
-        clock: the source's clock; None for bodies whose times have offsets and whose units are not converted.
-        converts: whether units are converted where there is a clock.
+        endpoint: the only endpoint; None when the body names its endpoints. common: declaration of every endpoint not
+        in ``own``. own: declarations of single endpoints. clock: the source's clock; None for bodies with offsets in
+        all times and without unit conversion. converts: whether units are converted if there is a clock.
     """
 
     endpoint: str | None
@@ -198,7 +196,7 @@ class Declared:
         return parse_instant(text) if self.clock is None else self.clock.instant(text, after=after, grid=grid)
 
     def days(self, step: Resolution) -> LocalDays | None:
-        """Return the check of a daily series in the source's zone; None where the grid of the resolution applies."""
+        """Return the check of a daily series in the source's zone; None if the grid of the resolution applies."""
         return None if self.clock is None else self.clock.days(step)
 
     def conversion(self, unit_: str, quantity: str) -> Conversion:
@@ -206,7 +204,7 @@ class Declared:
         return Conversion(unit(unit_)) if self.clock is None or not self.converts else conversion(unit_, quantity)
 
     def seal(self, endpoint: str, unit_: str, step: Resolution, points: list[dict[str, Any]]) -> Dataset:
-        """The dataset of points that were checked and converted to ``unit_``; raises TooLarge."""
+        """Make a dataset of points checked and converted to ``unit_``; raises TooLarge."""
         known = self.of(endpoint)
         sealed = seal(endpoint, unit_, step, points, known.title)
         return replace(sealed, area=known.area, quantity=known.quantity)

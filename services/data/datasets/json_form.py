@@ -1,4 +1,4 @@
-"""Parse datasets from JSON; bodies nested too deeply or with repeated fields are refused."""
+"""Parses datasets from JSON; refuses bodies with deep nesting or repeated fields."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def _explain_point(point: object, where: str) -> NoReturn:
     raise InvalidDataset("a time is a string like 2026-01-01T00:00:00Z", f"{where}.time")
 
 
-# One pass drops everything but structure: a few hundred brackets are left of a usual body.
+# One pass drops everything but structure, a few hundred brackets of a usual body.
 _KEEP: Final = b'[]{}"\\'
 _DROP: Final = bytes(byte for byte in range(256) if byte not in _KEEP)
 _AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
@@ -93,7 +93,7 @@ _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
 def deeper_than(text: bytes, limit: int) -> bool:
     """Return whether arrays and objects are nested more than ``limit`` deep; arbitrary for text that is not JSON.
 
-    Linear, and for usual bodies without a Python step per byte: once all else is dropped, strings without brackets are
+    Linear, and for usual bodies without a Python step per byte: after dropping all else, strings without brackets are
     ``""``; removing those leaves pure structure, and each round removes its innermost level.
     """
     skeleton = text.translate(_AS_ARRAYS, _DROP)
@@ -120,10 +120,10 @@ def deeper_than(text: bytes, limit: int) -> bool:
 
 
 def refuse_repeated_keys(body: bytes, expected: dict[str, int]) -> None:
-    """Refuse an object with two fields of the same name: parsers differ in the one they use (RFC 8259 section 4).
+    """Refuse an object with two fields of the same name: parsers differ in which they use (RFC 8259 section 4).
 
-    In a valid body a field's name occurs only as a field, unless it is written with escapes; so counting the names
-    proves their uniqueness without a second parser. Only a wrong count makes the body be parsed again.
+    In a valid body a field's name occurs only as a field, unless written with escapes; so counting the names proves
+    their uniqueness without a second parser. Only a wrong count causes a second parse.
 
     Raises:
         InvalidDataset: a field is repeated.
@@ -196,7 +196,7 @@ def parse_source(
 
 
 def read_json(body: bytes, declared: Declared) -> list[Dataset]:
-    """Parse as :func:`parse_source` does, completed by everything that a configuration may declare."""
+    """Parse like :func:`parse_source`, completed by all declarations of a configuration."""
     raw = _load(body)
     if declared.endpoint is not None:
         item = {"points": raw} if type(raw) is list else raw
@@ -260,7 +260,7 @@ def _dataset(endpoint: str, raw: object, fields: frozenset[str], where: str) -> 
 
 
 def _named(items: list[Any]) -> Iterator[tuple[str, str, Any]]:
-    """Yield JSON path, endpoint and item; lazily, so that the first fault in the body is the one reported."""
+    """Yield JSON path, endpoint and item; lazily, so that the body's first fault is reported."""
     seen: set[str] = set()
     for index, item in enumerate(items):
         where = f"$.datasets[{index}]"

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 DAY_S: Final = 86_400
-# The years in which the canonical text of an instant has the same length everywhere.
+# Years in which the canonical text of an instant has a fixed length.
 _TIME: Final = re.compile(
     r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.0{1,9})?)?(?P<offset>[Zz]|[+-]\d\d:?\d\d)?", re.ASCII
 )
@@ -34,13 +34,13 @@ def iso_seconds(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-# Datasets share their times: a few days at a few resolutions are most of what is ever parsed.
+# Datasets share their times: mostly a few days at a few resolutions.
 @lru_cache(maxsize=8192)
 def parse_instant(text: str) -> Instant:
     """Parse an ISO 8601 time with ``Z`` or an offset, in whole seconds; a blank may stand for the T.
 
     Raises:
-        ValueError: the form is another one, there is no offset or a fraction of a second, or no such time exists.
+        ValueError: another form, no offset, a fraction of a second, or a nonexistent time.
     """
     match = _TIME.fullmatch(text)
     if match is None or match["offset"] is None:
@@ -85,7 +85,7 @@ _END: Final = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp())
 
 @lru_cache(maxsize=64)
 def zone(key: str) -> ZoneInfo:
-    """Return a zone of the IANA database, from the package tzdata: the machine's own may be old or missing.
+    """Return a zone of the IANA database from the package tzdata: the machine's may be old or missing.
 
     Raises:
         ValueError: there is no such zone.
@@ -107,9 +107,9 @@ class LocalClock:
     def instant(self, text: str, *, after: int, grid: int) -> Instant:
         """Parse one time of a series whose rows are in order.
 
-        In the hour that clocks repeat in autumn, the first occurrence is summer time and the second standard time; the
-        previous row and the grid decide which one a row is. On a grid of days, midnight is the beginning of its day,
-        also where clocks repeat or skip it.
+        In the hour repeated in autumn, the first occurrence is summer time and the second standard time; the previous
+        row and the grid decide between them. On a grid of days, midnight is the beginning of its day, also where clocks
+        repeat or skip it.
 
         Args:
             text: ``2026-10-25T03:00``, with or without seconds, ``Z`` or an offset; a blank may stand for the T.
@@ -117,7 +117,7 @@ class LocalClock:
             grid: the distance between points in seconds.
 
         Raises:
-            ValueError: ``text`` is no time, or a local time that the zone's clocks skip.
+            ValueError: ``text`` is no time, or a local time skipped by the zone's clocks.
         """
         match = _TIME.fullmatch(text)
         if match is None:
@@ -125,13 +125,13 @@ class LocalClock:
         return self._local(_parse(text), after, grid) if match["offset"] is None else parse_instant(text)
 
     def days(self, step: Resolution) -> "LocalDays | None":
-        """Return the check of a daily series; None where the grid of the resolution applies, as in UTC."""
+        """Return the check of a daily series; None if the grid of the resolution applies, as in UTC."""
         return LocalDays(self._zone) if step.seconds == DAY_S and self._zone.key != "UTC" else None
 
     def _local(self, time: datetime, after: int, grid: int) -> Instant:
         first, second = (_seconds(time.replace(tzinfo=self._zone, fold=fold)) for fold in (0, 1))
         if first > second:
-            # PEP 495: only where clocks are put forward is the instant of fold 0 later than that of fold 1.
+            # PEP 495: fold 0 is a later instant than fold 1 only where clocks are put forward.
             if grid == DAY_S and _begins_a_day(first, self._zone, time):
                 return _instant(first)
             raise ValueError(f"{time:%Y-%m-%dT%H:%M} does not exist in {self._zone.key}: the clocks were put forward")
@@ -143,7 +143,7 @@ class LocalClock:
 class LocalDays:
     """Checks that all points of one ``P1D`` series begin days of a zone, or all begin days of UTC.
 
-    A day begins when the clocks first show its date; it has 23 or 25 hours where they are changed.
+    A day begins when the clocks first show its date, and has 23 or 25 hours when they change.
     """
 
     def __init__(self, zone_: ZoneInfo) -> None:

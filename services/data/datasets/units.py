@@ -1,4 +1,4 @@
-"""Units and quantities that data may have, and the exact conversion of a source's units."""
+"""Units and quantities of data, and the exact conversion of sources' units."""
 
 from collections.abc import Collection, Mapping
 from decimal import Decimal
@@ -9,7 +9,7 @@ UNITS: Final = frozenset(
     {"EUR", "EUR/MWh", "EUR/MW", "kW", "MW", "GW", "kWh", "MWh", "GWh", "%", "Hz", "kV", "°C", "m/s", "W/m2", "mm",
      "m3/s", "tCO2", "tCO2/h", "gCO2/kWh", "EUR/tCO2", "1"}
 )  # fmt: skip
-"""The units that a dataset may have; ``1`` is a plain number."""
+"""Valid units of a dataset; ``1`` is a plain number."""
 
 _POWER: Final = ("MW", "MWh")
 QUANTITIES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -51,7 +51,7 @@ def _per(scales: dict[str, _Scale], end: str) -> dict[str, _Scale]:
     return {name + end: scale for name, scale in scales.items()}
 
 
-# Factors that are exact in decimal, mostly powers of ten; those of km/h and °F are not, so they are missing.
+# Factors exact in decimal, mostly powers of ten; km/h and °F have none, so they are missing.
 _SCALES: Final[Mapping[str, _Scale]] = {
     **_scales("MW", W="1e-6", kW="1e-3", GW="1e3", TW="1e6"),
     **_scales("MWh", Wh="1e-6", kWh="1e-3", GWh="1e3", TWh="1e6"),
@@ -73,7 +73,7 @@ _SCALES: Final[Mapping[str, _Scale]] = {
     "K": _Scale("°C", Decimal(1), Decimal("-273.15")),
 }
 SOURCE_UNITS: Final = UNITS | _SCALES.keys()
-"""Units that sources may state; those beyond :data:`UNITS` are converted."""
+"""Valid units of sources; those not in :data:`UNITS` are converted."""
 
 
 class Conversion(NamedTuple):
@@ -85,7 +85,7 @@ class Conversion(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether any value differs after the conversion."""
+        """True if the conversion changes values."""
         return self.factor != 1 or self.offset != 0
 
     def __call__(self, value: float) -> int | float:
@@ -130,7 +130,7 @@ def quantity(text: object) -> str:
 
 
 def check_quantity(unit_: str, quantity_: str) -> None:
-    """Check that a quantity is known, and that data of it is served in this unit; no quantity is any.
+    """Check that a quantity is known and served in this unit; an empty one matches any unit.
 
     Raises:
         ValueError: it is not.

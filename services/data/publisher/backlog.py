@@ -1,4 +1,4 @@
-"""Backlog of a log: the updates due in each partition, the cursor of the complete part, and the publisher's state."""
+"""Backlog of a log: due updates of each partition, the cursor of the complete part, and the publisher's state."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -14,11 +14,11 @@ from services.data.publisher.refusals import RefusedRecords
 from services.data.store.tables import Cursor
 
 NO_SEQUENCE: Final = 1 << 63
-"""Above every sequence: of an endpoint that is only resent, or not pending; it does not hold the cursor back."""
+"""Above every sequence, for endpoints that are only resent or not pending: it does not hold the cursor back."""
 
 
 class PartitionQueue:
-    """The endpoints of one partition that are due, and those in flight.
+    """The due and in-flight endpoints of one partition.
 
     ``due`` and ``in_flight`` map each endpoint to the lowest of its sequences that the log may lack. At most one
     request is in flight: an endpoint that changes meanwhile is due after it.
@@ -39,7 +39,7 @@ class PartitionQueue:
 
     @property
     def stable(self) -> bool:
-        """True once the log has everything that a change of the map requires of this partition."""
+        """True once the log has everything required of this partition by a change of the map."""
         return not (self.first or self.tombstones or self.tombstones_in_flight)
 
     def enqueue_first(self, endpoint: bytes) -> None:
@@ -53,7 +53,7 @@ class PartitionQueue:
         """Enqueue the tombstone of an endpoint that is no longer routed here.
 
         Returns:
-            The lowest sequence of it that was pending here, else :data:`NO_SEQUENCE`; the update is due elsewhere now.
+            Its lowest sequence pending here, else :data:`NO_SEQUENCE`; the update is due elsewhere now.
         """
         self.first.discard(endpoint)
         self.first_in_flight.discard(endpoint)
@@ -67,13 +67,13 @@ class PartitionQueue:
             self.due[endpoint] = sequence
 
     def lower_if_pending(self, endpoint: bytes, sequence: int) -> None:
-        """Lower the sequence of ``endpoint`` to ``sequence`` where it is due or in flight."""
+        """Lower the sequence of a due or in-flight ``endpoint`` to ``sequence``."""
         for pending in (self.due, self.in_flight):
             if endpoint in pending:
                 pending[endpoint] = min(pending[endpoint], sequence)
 
     def dequeue(self, limit: int, held: Collection[bytes] = ()) -> list[bytes]:
-        """Move the endpoints of the next request in flight, longest due first; none of ``held``."""
+        """Move the endpoints of the next request in flight, longest due first, except ``held``."""
         batch = list(islice((endpoint for endpoint in self.due if endpoint not in held), limit))
         self.in_flight = {endpoint: self.due.pop(endpoint) for endpoint in batch}
         self.first_in_flight = {endpoint for endpoint in batch if endpoint in self.first}
@@ -86,14 +86,14 @@ class PartitionQueue:
         return batch
 
     def acknowledged(self) -> None:
-        """Clear what is in flight: it was acknowledged."""
-        # Also for endpoints that have changed meanwhile: one that changes during every request would never count as
-        # written; its later updates follow.
+        """Clear the endpoints in flight: they were acknowledged."""
+        # Including endpoints changed meanwhile, whose later updates follow: one that changes during every request would
+        # otherwise never count as written.
         self.first -= self.first_in_flight
         self.in_flight, self.first_in_flight, self.tombstones_in_flight = {}, set(), {}
 
     def requeue(self, endpoints: Iterable[bytes] | None = None) -> None:
-        """Requeue what is in flight, or only ``endpoints``; the next request sends their current updates."""
+        """Requeue the endpoints in flight, or only ``endpoints``; the next request sends their current updates."""
         for endpoint in list((self.in_flight | self.tombstones_in_flight) if endpoints is None else endpoints):
             self.first_in_flight.discard(endpoint)
             if endpoint in self.tombstones_in_flight:
@@ -107,15 +107,14 @@ class PartitionQueue:
                 self.enqueue(endpoint, self.in_flight.pop(endpoint))
 
     def lowest_pending(self) -> int:
-        """Return the lowest sequence that the log may lack."""
+        """Return the lowest sequence possibly missing in the log."""
         return min(min(self.due.values(), default=NO_SEQUENCE), min(self.in_flight.values(), default=NO_SEQUENCE))
 
 
 class Backlog:
-    """The changes that a log may lack: a queue per partition, and a last one for the topic of hot updates.
+    """The changes possibly missing in a log: a queue per partition, and a last one for the topic of hot updates.
 
-    Bounded however long the log is unavailable: each endpoint is at most twice in each of its queues, due and in flight
-    with an older update.
+    Bounded for any outage of the log: each endpoint is at most twice in each of its queues, due and in flight.
 
     Args:
         partitions: of the updates topic; the map may use fewer of them.
@@ -136,7 +135,7 @@ class Backlog:
         return sum(len(queue.due) + len(queue.in_flight) for queue in self.queues)
 
     def homes(self, endpoint: bytes) -> tuple[int, ...]:
-        """Return the queue numbers of an endpoint; cached, because the hash is slow in Python."""
+        """Return the queue numbers of an endpoint; cached, as the hash is slow in Python."""
         homes = self._homes.get(endpoint)
         if homes is None:
             homes = self._homes[endpoint] = self._queues_of(endpoint)
@@ -150,11 +149,11 @@ class Backlog:
 
     @property
     def stable(self) -> bool:
-        """True once the log has everything that the phase of the map requires, so that it can be acknowledged."""
+        """True once the log has everything required by the map's phase, so that it can be acknowledged."""
         return all(queue.stable for queue in self.queues)
 
     def unknown(self, is_known: Callable[[bytes], bool]) -> list[bytes]:
-        """Return the endpoints in the map that were never published: other writers of the map may have invented them.
+        """Return the never published endpoints in the map, possibly invented by its other writers.
 
         Ordered by relevance, since an acknowledgement may not have room for all: in PREPARE the moving ones first, in
         RETIRE the others, because the entries of moving ones are about to change anyway.
@@ -164,20 +163,20 @@ class Backlog:
         return sorted(found, key=lambda name: (self.map.entries[name].target is None) is moving_first)
 
     def dequeue_tombstones(self, number: int, limit: int, held: Collection[bytes] = ()) -> list[bytes]:
-        """Dequeue tombstones of a partition; none before every endpoint has its first update in its new partition.
+        """Dequeue tombstones of a partition; none until every endpoint has its first update in its new partition.
 
-        Thus the log as a whole has an update of every endpoint at all times.
+        Thus the log as a whole always has an update of every endpoint.
         """
         return [] if any(queue.first for queue in self.queues) else self.queues[number].dequeue_tombstones(limit, held)
 
     def with_tombstones(self) -> list[int]:
-        """Return the partitions that have tombstones to send now."""
+        """Return the partitions with tombstones to send now."""
         if any(queue.first for queue in self.queues):
             return []
         return [number for number, queue in enumerate(self.queues) if queue.tombstones]
 
     def resume_phase(self, endpoints: Collection[bytes]) -> None:
-        """Enqueue everything that the phase of the map requires: how far an earlier publisher came is unknown.
+        """Enqueue everything required by the map's phase: the progress of an earlier publisher is unknown.
 
         ``endpoints`` are all of the store.
         """
@@ -206,7 +205,7 @@ class Backlog:
         return touched
 
     def resend(self, endpoints: Iterable[bytes]) -> set[int]:
-        """Enqueue endpoints again, in case the log ends with older updates; return the partitions with work."""
+        """Re-enqueue endpoints, in case the log ends with older updates; return the partitions with work."""
         touched: set[int] = set()
         for endpoint in endpoints:
             homes = self.homes(endpoint)
@@ -218,11 +217,11 @@ class Backlog:
     def switch_map(self, newer: PartitionMap, endpoints: Collection[bytes]) -> set[int]:
         """Switch to another map; return the partitions with work.
 
-        The current update of each of the ``endpoints`` (all of the store) is due in every partition that ``newer``
-        adds: readers of only that partition have never seen one. In a partition that the endpoint leaves, only a
-        tombstone is due, so that readers from the start do not find the endpoint.
+        The current update of each of the ``endpoints`` (all of the store) is due in every partition added by ``newer``:
+        readers of only that partition have never seen one. In a partition that the endpoint leaves, only a tombstone is
+        due, so that readers from the start do not find the endpoint.
 
-        Atomic: an interruption finds either the old map, or the new one with everything due. Entries cost about 1 us
+        Atomic: an interruption leaves either the old map, or the new one with everything due. Entries cost about 1 us
         each; a change of the number of partitions hashes every endpoint again.
         """
         older, touched = self.map, set[int]()
@@ -235,7 +234,7 @@ class Backlog:
         self.map = newer
         for endpoint, had in before.items():
             has = self._homes[endpoint] = self._queues_of(endpoint)
-            # An update dropped here holds the cursor back there, even where it was only due for a resend.
+            # An update dropped here holds the cursor back there, even if only due for a resend.
             left = [home for home in had if home not in has]
             touched.update(left)
             pending = min((self.queues[home].enqueue_tombstone(endpoint) for home in left), default=NO_SEQUENCE)
@@ -263,7 +262,7 @@ class LeaderMoved(DiemError):
 
 
 class StorePutBack(DiemError):
-    """The store is an older copy of itself: its log has later versions. Nothing is published."""
+    """The store is an older copy: its log has later versions. Nothing is published."""
 
 
 @dataclass(slots=True)
@@ -275,37 +274,37 @@ class PublisherState:
     """Id of the map's topic; None if the map must be read before anything is published."""
     backlog: Backlog
     resend_all: bool
-    """Whether to resend everything, spread over a minute: another process published here before."""
+    """True to resend everything, spread over a minute: another process published here before."""
     new_store: bool
-    """Whether the store has never published here, so that the log should be empty."""
+    """True if the store has never published here, so that the log should be empty."""
     trackers: list[OffsetTracker]
     """Of each queue."""
     unread: dict[int, int] = field(default_factory=dict)
-    """Offset of each queue from which on the log has not been compared with the store."""
+    """Offset of each queue up to which the log was compared with the store."""
     published: int = 0
     """Acknowledged records."""
     foreign: int = 0
     """Partitions resent because of foreign records."""
     replicas: ReplicaFaults = field(default_factory=ReplicaFaults)
-    """Partitions of log and map that lacked a replica when they were last described."""
+    """Number of partitions of log and map that lacked a replica when last described."""
     refusals: RefusedRecords = field(default_factory=RefusedRecords)
-    """Records that the brokers refuse."""
+    """Records refused by the brokers."""
     lesser_faults: list[str] = field(default_factory=list)
-    """Settings of the topics that lose no update, and should be others."""
+    """Wrong but harmless settings of the topics."""
 
     @property
     def extents(self) -> dict[int, Extent]:
-        """What is known of the log of each partition, by its number, that of the hot topic as :data:`HOT`."""
+        """Known extent of each partition's log, by number; the hot topic's as :data:`HOT`."""
         numbers = [*range(len(self.trackers) - 1), HOT]
         known = zip(numbers, (tracker.extent for tracker in self.trackers), strict=True)
         return {number: extent for number, extent in known if extent is not None}
 
     @property
     def proven(self) -> tuple[tuple[int, int | None], ...]:
-        """What must be kept of :attr:`extents` as soon as it changes: watermarks alone may get lost."""
+        """The part of :attr:`extents` to persist on every change: progress by watermarks alone may get lost."""
         return tuple((extent.incarnation, extent.complete_from) for extent in self.extents.values())
 
     @property
     def cursor(self) -> Cursor:
-        """The cursor to be kept in the store."""
+        """The cursor to persist in the store."""
         return Cursor(self.source, self.backlog.cursor, encode_extents(self.extents))

@@ -1,7 +1,7 @@
 """Thin shell over the updates topics for their only writer: produce batches, read end offsets and ids.
 
-Partitions are numbered as in the updates topic; the last number is the one partition of the topic of hot updates.
-Connections are found in internals of aiokafka (0.14).
+Partitions are numbered as in the updates topic; the last number is the one partition of the topic of hot updates. Uses
+internals of aiokafka (0.14) for its connections.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from services.data.publisher.refusals import refusal
 BATCH_BYTES: Final = 96 * 1024
 """Size of one request to one partition before compression; the topic accepts up to ``MAX_MESSAGE_BYTES`` after it."""
 PRODUCER: Final[dict[str, Any]] = {
-    # Acknowledged by all in-sync replicas; repeated by the client without duplicates in the log.
+    # Acknowledged by all in-sync replicas; retried by the client without duplicates in the log.
     "acks": "all",
     "enable_idempotence": True,
     "max_batch_size": BATCH_BYTES,
     "compression_type": CODEC,
     "max_request_size": 8 * MAX_MESSAGE_BYTES,
-    # Longer than a fail-over, during which the client itself repeats.
+    # Longer than a fail-over, during which the client itself retries.
     "request_timeout_ms": 40_000,
     "retry_backoff_ms": 100,
     "metadata_max_age_ms": 10_000,
 }
-"""Settings of the producer (docs/protocol.md section 3); ``diem check`` examines them."""
+"""Settings of the producer (docs/protocol.md section 3), examined by ``diem check``."""
 REQUEST_TIMEOUT_S: Final = 5.0
 OffsetRequest = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]]
 
@@ -47,7 +47,7 @@ class LogTopics(NamedTuple):
     """The topics of log and map as found in Kafka."""
 
     source: str | None
-    """Id that positions belong to: cluster and topics; None while a topic is missing."""
+    """Id for positions: cluster and topics; None while a topic is missing."""
     map: str | None
     """Id of the map's topic; None while it is missing."""
     leaders: dict[int, int]
@@ -92,7 +92,7 @@ class Log:
 
         Raises:
             RecordsRefused, TimestampsRefused: the brokers refuse them; none was written.
-            KafkaError, OSError: whether they were written is unknown.
+            KafkaError, OSError: they may or may not have been written.
         """
         batch = self._producer.create_batch()
         count = 0
@@ -109,13 +109,13 @@ class Log:
         except KafkaError as error:
             if (refused := refusal(topic, error, count)) is None:
                 raise
-            # The library counts the records as sent; after a gap the brokers would refuse everything else.
+            # The library counts the records as sent; after the gap, brokers would refuse everything else.
             sequences[place] = sequence
             raise refused from error
         return (-1 if written is None else int(written.offset)), count
 
     async def updates(self, begins: Mapping[int, int]) -> AsyncIterator[tuple[int, Change]]:
-        """Yield the updates of partitions from the offsets ``begins`` to the present ends, with their partitions.
+        """Yield the updates of partitions from the offsets ``begins`` to the current ends, with their partitions.
 
         Raises:
             KafkaError, TimeoutError: they cannot be read now.
@@ -145,12 +145,12 @@ class Log:
             await close_all(consumer.stop)
 
     async def acknowledge(self, epoch: int, unknown: Iterable[bytes]) -> None:
-        """Acknowledge an epoch in the map's topic: everything that it requires is written.
+        """Acknowledge an epoch in the map's topic: everything it requires is written.
 
-        ``unknown`` are endpoints with entries in the map that the store does not have.
+        ``unknown`` are endpoints with map entries but not in the store.
 
         Raises:
-            KafkaError, OSError: whether the acknowledgement was written is unknown.
+            KafkaError, OSError: the acknowledgement may or may not have been written.
         """
         value = encode_ack(epoch, unknown)
         await self._producer.send_and_wait(self._names.partition_map, value, PUBLISHER_ACK, partition=0)
@@ -164,7 +164,7 @@ class Log:
         return await self._offsets(self._consumer.beginning_offsets, numbers)
 
     async def _offsets(self, request: OffsetRequest, numbers: Sequence[int]) -> dict[int, int]:
-        # One request each: in a common one, a partition without a leader would delay the answer for all.
+        # One request each: in a joint one, a partition without a leader would delay the answer for all.
         answers = await asyncio.gather(*(_offset(request, self._partitions[number]) for number in numbers))
         return {number: offset for number, offset in zip(numbers, answers, strict=True) if offset is not None}
 
@@ -194,11 +194,10 @@ class Log:
         )
 
     async def check_settings(self) -> list[str]:
-        """Check that no topic was altered in a way that loses updates; return the lesser faults, with the remedies.
+        """Check that no topic's settings lose updates; return the lesser faults, with remedies.
 
         Raises:
-            WrongTopic: a topic was.
-            KafkaUnavailable: the brokers do not answer.
+            WrongTopic: a topic's settings do. KafkaUnavailable: the brokers do not answer.
         """
         cluster = await describe(self._client, *self._names.topics)
         if len(cluster.topics) == len(self._names.topics):
@@ -206,10 +205,10 @@ class Log:
         return []
 
     def disconnect(self, node: int) -> None:
-        """Close the producer's connection to a hanging broker, so that requests in flight go to the new leader.
+        """Close the producer's connection to a hung broker, so that requests in flight go to the new leader.
 
-        The producer repeats them by itself, under the same producer id and sequence. A new producer would need a new
-        id, which brokers request from the controller; and that may be the hanging broker.
+        The producer itself retries them, under the same producer id and sequence. A new producer would need a new id
+        from the controller, possibly the hung broker.
         """
         connection = self._producer.client._conns.get((node, ConnectionGroup.DEFAULT))  # noqa: SLF001  # no public way
         if connection is not None:
@@ -233,7 +232,7 @@ async def open_log(options: KafkaOptions, count: int) -> AsyncIterator[Log]:
     """
     arguments = options.client_arguments()
     producer = AIOKafkaProducer(client_id=f"{options.topic_prefix}publisher", **PRODUCER, **arguments)
-    # Consumes nothing; only a consumer can query end offsets.
+    # Never consumes; only a consumer can query end offsets.
     consumer = AIOKafkaConsumer(group_id=None, request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000), **arguments)
     try:
         async with connected_client(options) as client, asyncio.timeout(REQUEST_TIMEOUT_S) as opening:

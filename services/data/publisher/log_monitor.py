@@ -1,4 +1,4 @@
-"""Monitor the log for replacement, foreign records, and requests that hang at a former leader."""
+"""Monitors the log for replacement, foreign records, and requests hung at a former leader."""
 
 import asyncio
 import math
@@ -12,9 +12,9 @@ from services.data.publisher.log import Log
 from services.data.publisher.senders import PartitionSenders
 
 SLOW_S: Final = 2.0
-"""Time in flight after which a request is suspected to hang at its broker."""
+"""Time in flight after which a request is suspected of hanging at its broker."""
 GIVE_UP_S: Final = 8.0
-"""Longest time in flight after the partition has a new leader."""
+"""Longest time in flight once the partition has a new leader."""
 PAUSE_S: Final = 10.0
 """Unit of the pause before a partition is resent again: ``PAUSE_S * (2**doublings - 1)``."""
 MAX_DOUBLINGS: Final = 6
@@ -57,18 +57,18 @@ class LogMonitor:
         return found.leaders
 
     async def find_incomplete(self) -> set[int]:
-        """Compare the bounds of the logs with what is known of them; return the partitions to send again.
+        """Compare the bounds of the logs with the known extents; return the partitions to resend.
 
-        One with foreign records is returned once per pause, however many records there are, and pauses grow: a foreign
-        writer cannot keep the publisher busy. One that has lost records is always returned: until everything was sent
-        again, it has no watermarks.
+        One with foreign records is returned once per pause, regardless of their number, and pauses grow, so that a
+        foreign writer cannot keep the publisher busy. One with lost records is always returned: it has no watermarks
+        until everything is resent.
         """
         trackers = self._state.trackers
         quiet = [number for number in range(len(trackers)) if number not in self._senders.in_flight_since]
         before = {number: trackers[number].next for number in quiet}
         ends, begins = await asyncio.gather(self._log.end_offsets(quiet), self._log.begin_offsets(range(len(trackers))))
         for number, end in ends.items():
-            # Partitions written during the query are compared the next time.
+            # Partitions written during the query are compared next time.
             if number not in self._senders.in_flight_since and trackers[number].next == before[number]:
                 trackers[number].compare_end(end)
         for number, begin in begins.items():
@@ -108,10 +108,10 @@ class LogMonitor:
         self._state.new_store = False
 
     async def watch_leaders(self) -> None:
-        """Disconnect from hanging brokers once others lead their partitions: the connections would stay open.
+        """Disconnect from hung brokers once others lead their partitions: the connections would stay open.
 
         Raises:
-            LeaderMoved: requests hang on; reconnect, and send the current updates then.
+            LeaderMoved: requests still hang; reconnect, then send the current updates.
         """
         loop, sent = asyncio.get_running_loop(), self._senders.in_flight_since
         led, disconnected = await self.check_topics(), set[int]()

@@ -1,4 +1,4 @@
-"""Offsets of one partition as known to its only writer: which records are its own, and what the log has."""
+"""Offsets of one partition as known to its only writer: its own records, and the log's contents."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from diem.protocol.watermark import FIRST_INCARNATION, LogProof, next_incarnatio
 
 
 class Extent(NamedTuple):
-    """Knowledge of one partition that outlives the process, kept with the cursor."""
+    """Persistent knowledge of one partition, stored with the cursor."""
 
     incarnation: int
     complete_from: int | None
-    """See :class:`~diem.protocol.watermark.LogProof`; None: everything must be sent again."""
+    """See :class:`~diem.protocol.watermark.LogProof`; None: everything must be resent."""
     next: int
     """The log had at least the offsets below."""
 
@@ -24,20 +24,20 @@ def encode_extents(extents: Mapping[int, Extent]) -> str:
 
 
 def decode_extents(text: str) -> dict[int, Extent]:
-    """Decode what :func:`encode_extents` returned; nothing for an empty text, as earlier releases have left."""
+    """Decode the result of :func:`encode_extents`; nothing for an empty text, as left by earlier releases."""
     return {int(number): Extent(*fields) for number, fields in orjson.loads(text or "{}").items()}
 
 
 class OffsetTracker:
     """Expected next offset of one partition, and the offset from which its log is complete.
 
-    A gap is a record of another writer: most likely a late request of a publisher that died, with an older update than
-    those of its successor. Compaction would keep the older one, so the whole partition is resent (docs/protocol.md
-    section 3). A log that ends below the expected offset has lost records, and one that begins beyond
-    ``complete_from`` was cut: both are resent, and their watermarks stop until that is done.
+    A gap is a record of another writer: most likely a late request of a dead publisher, with an older update than its
+    successor's. Compaction would keep the older one, so the whole partition is resent (docs/protocol.md section 3). A
+    log that ends below the expected offset has lost records, and one that begins beyond ``complete_from`` was cut: both
+    are resent, and their watermarks stop until that is done.
 
     Args:
-        extent: what an earlier process knew of the same log; None if nothing.
+        extent: an earlier process's knowledge of the same log; None without any.
     """
 
     __slots__ = ("_exact", "_proven", "complete_from", "foreign", "incarnation", "next")
@@ -56,18 +56,18 @@ class OffsetTracker:
 
     @property
     def incomplete(self) -> bool:
-        """Whether the partition must be sent again."""
+        """True if the partition must be resent."""
         return self.foreign or self.complete_from is None
 
     @property
     def extent(self) -> Extent | None:
-        """What the next process may rely on; None before anything is known."""
+        """The knowledge for the next process; None before there is any."""
         if self.next is None:
             return None
         return Extent(self.incarnation, self.complete_from if self._proven else None, self.next)
 
     def reconnected(self) -> None:
-        """Accept more records than expected once: whether the last requests were written is unknown."""
+        """Accept more records than expected once: the last requests may have been written."""
         self._exact = False
 
     def acknowledged(self, base: int, count: int) -> None:
@@ -96,16 +96,16 @@ class OffsetTracker:
             self.invalidate()
 
     def invalidate(self) -> None:
-        """Require that everything is sent again."""
+        """Require that everything is resent."""
         self.complete_from, self._proven = None, False
 
     def _truncated(self) -> None:
-        """Begin another incarnation: readers may have read what the log no longer has, at offsets that it has again."""
+        """Start a new incarnation: readers may have read lost records at offsets that are now reused."""
         self.incarnation = next_incarnation(self.incarnation)
         self.invalidate()
 
     def resending(self) -> None:
-        """Everything was queued again: what is acknowledged from now on completes the log."""
+        """Note that everything is queued again: acknowledgements from now on complete the log."""
         self.foreign = False
         if self.complete_from is None:
             self.complete_from = self.next
@@ -117,5 +117,5 @@ class OffsetTracker:
         return LogProof(self.incarnation, self.complete_from, self.next + index)
 
     def proved(self, proof: LogProof) -> None:
-        """Record that the watermark with ``proof`` was written, and everything before it."""
+        """Record that the watermark with ``proof``, and everything before it, was written."""
         self._proven |= proof[:2] == (self.incarnation, self.complete_from)

@@ -1,4 +1,4 @@
-"""Keep publishing: find or create the topics, reopen them after a fault, start over when they were replaced."""
+"""Keeps publishing: finds or creates the topics, reopens them after a fault, starts over when they are replaced."""
 
 import asyncio
 from collections.abc import Collection, Iterable
@@ -38,7 +38,7 @@ class Topics(NamedTuple):
     map_source: str
     map: PartitionMap
     map_is_new: bool = False
-    """It was written just now: what an earlier one had elsewhere is not where this one has it."""
+    """True if the map was just written: endpoints may be elsewhere than by an earlier map."""
 
 
 async def find_topics(options: KafkaOptions, hot: Collection[str], before: PublisherState | None) -> Topics:
@@ -64,7 +64,7 @@ async def find_topics(options: KafkaOptions, hot: Collection[str], before: Publi
 
 
 async def _cluster(options: KafkaOptions, before: PublisherState | None) -> Cluster:
-    """Return the cluster with its topics; they are created or checked, unless they are those of ``before``."""
+    """Return the cluster with its topics, created or checked unless the same as in ``before``."""
     names = options.names
     if before is None:
         return await ensure(options)
@@ -77,7 +77,7 @@ async def _cluster(options: KafkaOptions, before: PublisherState | None) -> Clus
 
 
 def warn_of_differences(options: KafkaOptions, hot: Collection[str], topics: Topics) -> None:
-    """Log where the existing map differs from the settings and the topic."""
+    """Log differences of the existing map from the settings and the topic."""
     logger, map_ = structlog.get_logger("publisher"), topics.map
     configured = {name.encode() for name in hot}
     marked = {name for name, entry in map_.entries.items() if HOT in entry}
@@ -99,14 +99,14 @@ def warn_of_differences(options: KafkaOptions, hot: Collection[str], topics: Top
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
 STARTUP_S: Final = 15.0
-"""Time within which a wrong topic or configuration ends the process; later, the REST service goes on."""
+"""Time within which a wrong topic or configuration ends the process; later, the REST service continues."""
 
 
 class Publisher:
     """Keeps the updates topic current with a store. Call :meth:`changed` after every commit; :meth:`run` does the work.
 
-    A store has one publisher, because the process that runs it holds the store's lock. ``hot`` endpoints are published
-    to the topic that every bridge reads, if the partition map does not exist yet.
+    A store has one publisher, because its process holds the store's lock. ``hot`` endpoints are published to the topic
+    read by every bridge, if the partition map does not exist yet.
     """
 
     def __init__(self, store: PublishedStore, options: KafkaOptions, hot: Collection[str] = ()) -> None:
@@ -147,7 +147,7 @@ class Publisher:
                 wrong = isinstance(error, WrongTopic)
                 if wrong:
                     self._invalidate()
-                # Later, an operator may correct the fault while the REST service goes on.
+                # Later, an operator may correct the fault while the REST service continues.
                 early = not self.opened and loop.time() - started < STARTUP_S
                 if early and isinstance(error, ConfigurationError):
                     raise
@@ -162,7 +162,7 @@ class Publisher:
         """Publish to the current topics until a fault. Always ends with an exception."""
         found = await find_topics(self._options, self._hot, self._state)
         state = self._resume_or_start(found)
-        # Only brokers that the cluster counts as alive: connecting to a hanging one first would take long.
+        # Only live brokers: connecting to a hung one first would take long.
         alive = ",".join(f"{host}:{port}" for host, port in found.cluster.brokers.values())
         options = replace(self._options, bootstrap_servers=alive)
         async with open_log(options, len(state.backlog.queues)) as log:
@@ -177,9 +177,9 @@ class Publisher:
                 self.publishing = False
 
     def _invalidate(self) -> None:
-        """Forget cursor and map: the topics may have lost updates, so all are sent once the topics are correct.
+        """Forget cursor and map: the topics may have lost updates, so all are resent once the topics are correct.
 
-        The map is read again as well: a topic may be wrong for a newer map only.
+        The map is reread as well: a topic may be wrong for a newer map only.
         """
         old = self._state
         if old is not None:
@@ -188,7 +188,7 @@ class Publisher:
             for tracker in old.trackers:
                 tracker.invalidate()
             self._state = replace(old, map=None, backlog=backlog)
-        # Stored for the next process, too: no watermark may be written before everything is sent again.
+        # Stored for the next process, too: no watermarks before everything is resent.
         if (stored := self._store.cursor) is not None and stored.sequence:
             extents = {
                 number: each._replace(complete_from=None) for number, each in decode_extents(stored.logs).items()
@@ -196,7 +196,7 @@ class Publisher:
             self._store.keep_cursor(Cursor(stored.source, 0, encode_extents(extents)))
 
     def _on_written(self) -> None:
-        # Only now: a topic that can be opened may still refuse writes.
+        # Only now: an opened topic may still refuse writes.
         self._written += 1
         if not self.publishing and self._state is not None:
             self.publishing, self.failure = True, None
@@ -210,7 +210,7 @@ class Publisher:
             return old
         warn_of_differences(self._options, self._hot, found)
         stored = self._store.cursor
-        # Positions are valid in their own log only, and by their own map: else everything is sent at full speed.
+        # Positions are valid only with their own log and map: otherwise everything is sent at full speed.
         valid = stored is not None and stored.source == found.source
         cursor = min(stored.sequence, self._store.changes.sequence) if stored and valid and not found.map_is_new else 0
         extents = decode_extents(stored.logs) if stored and valid else {}
@@ -246,7 +246,7 @@ class Publisher:
 
     @property
     def lag(self) -> int:
-        """Changes of the store not yet known to be in the log."""
+        """Number of the store's changes not confirmed in the log."""
         stored = self._store.cursor.sequence if self._store.cursor else 0
         return self._store.changes.sequence - (self._state.backlog.cursor if self._state else stored)
 

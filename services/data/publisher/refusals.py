@@ -1,6 +1,6 @@
-"""Records that brokers refuse: which go without their data, and which wait, so that others of the partition go on.
+"""Records refused by brokers: sent without data, or held, so that others of the partition proceed.
 
-The remedy of each refusal is the operator's: the text names topic, setting and command.
+The remedy is up to the operator: the text names topic, setting and command.
 """
 
 import time
@@ -18,14 +18,14 @@ from diem.kafka.topic_config import UPDATES_CONFIG
 from diem.protocol.update import has_data
 
 DATA_RETRY_S: Final = 60.0
-"""Time for which updates of an endpoint go without data after one with data was refused."""
+"""Time that an endpoint's updates are sent without data after one with data was refused."""
 RETRY_S: Final = 10.0
-"""Interval at which a record that has nothing left to leave out is tried again."""
+"""Retry interval of a refused record without data."""
 MAX_MESSAGE: Final = "max.message.bytes"
 
 
 class InvalidRecordError(kafka.BrokerResponseError):  # type: ignore[misc]  # the library is untyped
-    """A record fails the brokers' validation; the client library does not know this code."""
+    """A record fails the brokers' validation, a code unknown to the client library."""
 
     errno = 87
     message = "INVALID_RECORD"
@@ -55,7 +55,7 @@ class RecordsRefused(DiemError):
 
 
 def refusal(topic: str, error: kafka.KafkaError, count: int) -> DiemError | None:
-    """Return what a broker's ``error`` says of a request with ``count`` records; None: nothing about the records."""
+    """Interpret a broker's ``error`` for a request with ``count`` records; None if unrelated to the records."""
     if isinstance(error, kafka.InvalidTimestampError):
         return TimestampsRefused(topic)
     if not isinstance(error, _REFUSED):
@@ -78,7 +78,7 @@ class _Partition:
 
 
 class RefusedRecords:
-    """What the brokers refuse at present, by ``clock`` in seconds. Bounded by the endpoints of each partition."""
+    """Current refusals of the brokers; ``clock`` returns seconds. Bounded by the endpoints of each partition."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -88,19 +88,19 @@ class RefusedRecords:
         self._logger = structlog.get_logger("publisher")
 
     def goes_without_data(self, number: int, endpoint: bytes) -> bool:
-        """Return whether an update must leave out its data."""
+        """Return whether an update must be sent without its data."""
         partition = self._partitions.get(number)
         return partition is not None and self._clock() < partition.without_data.get(endpoint, 0.0)
 
     def held(self, number: int) -> Collection[bytes]:
-        """Return the keys that wait for their next attempt."""
+        """Return the keys waiting for their next attempt."""
         if (partition := self._partitions.get(number)) is None:
             return ()
         now_s = self._clock()
         return {key for key, until in partition.held.items() if now_s < until}
 
     def refused(self, number: int, key: bytes, value: bytes | None, reason: str) -> None:
-        """Record the refusal of a single record: the next attempt leaves out its data, or waits if it has none."""
+        """Record the refusal of a single record: the next attempt omits its data, or waits if it has none."""
         held, partition, now_s = value is None or not has_data(key, value), self._partitions[number], self._clock()
         (partition.held if held else partition.without_data)[key] = now_s + (RETRY_S if held else DATA_RETRY_S)
         what = "a record is refused: it waits" if held else "an update is refused: it goes without its data"
@@ -108,7 +108,7 @@ class RefusedRecords:
         self._report(what, reason, held=held, key=key.decode(errors="replace"), bytes=size)
 
     def all_refused(self, reason: str) -> float:
-        """Record that a request was refused whatever its records are; return the seconds until the next attempt."""
+        """Record a refusal independent of the records; return the seconds until the next attempt."""
         self._report("records are refused: they wait", reason, held=True)
         return RETRY_S
 
@@ -127,15 +127,15 @@ class RefusedRecords:
                     partition.without_data.pop(key, None)
 
     def failure(self) -> str | None:
-        """Return why records wait; None if none does."""
+        """Return the reason why records are held; None if none is."""
         reasons = "; ".join(reason for reason, held in self._current_reasons() if held)
         return f"records wait, and are tried every {RETRY_S:.0f} s: {reasons}" if reasons else None
 
     def warnings(self) -> list[str]:
-        """Return why updates go without their data."""
+        """Return the reasons why updates are sent without data."""
         return [f"updates go without their data: {reason}" for reason, held in self._current_reasons() if not held]
 
     def _current_reasons(self) -> list[tuple[str, bool]]:
-        """Return the reasons given within two attempts."""
+        """Return the reasons of the last two attempts' time."""
         now_s = self._clock()
         return [key for key, at in self._reasons.items() if now_s - at < 2 * (RETRY_S if key[1] else DATA_RETRY_S)]

@@ -42,18 +42,18 @@ class PartitionSenders:
             self._wake[number].set()
 
     def request_watermarks(self) -> None:
-        """Have a watermark written to every partition as soon as it has every accepted change."""
+        """Request a watermark in every partition as soon as it has every accepted change."""
         self._watermarks_due |= set(range(len(self._wake)))
         self.wake(self._watermarks_due)
 
     async def run(self, number: int) -> None:
         """Send the queue of one partition until a fault.
 
-        A request that the brokers refuse is halved until a single record is left; requests grow again afterwards. While
-        a record waits, or all do because the brokers refuse their time, the partition has no watermarks.
+        A refused request is halved until a single record is left; requests grow again afterwards. While a record waits,
+        or all do because of refused timestamps, the partition has no watermarks.
 
         Raises:
-            KafkaError, OSError, RecordsRefused: whether the request in flight was written is unknown.
+            KafkaError, OSError, RecordsRefused: the request in flight may or may not have been written.
         """
         queue, wake, loop = self._queues[number], self._wake[number], asyncio.get_running_loop()
         most, pause_s, tracker = WHOLE, 0.0, self._state.trackers[number]
@@ -62,7 +62,7 @@ class PartitionSenders:
             pause_s = 0.0
             held = self._state.refusals.held(number)
             updates = queue.dequeue(MAX_RECORDS, held)
-            # Always the current update: a repetition never brings an older one back.
+            # Always the current update: a retry never restores an older one.
             records: Records = [
                 (endpoint, self._value(number, change))
                 for endpoint in updates
@@ -70,7 +70,7 @@ class PartitionSenders:
             ]
             tombstones = self._state.backlog.dequeue_tombstones(number, MAX_RECORDS, held)
             records += [(endpoint, None) for endpoint in tombstones]
-            # A watermark asserts that every accepted change is here: nothing is due or yet to be ingested.
+            # A watermark asserts that every accepted change is here: nothing due, nothing left to ingest.
             all_in = not queue.due and self._state.backlog.ingested >= self._changes.sequence
             due = all_in and number in self._watermarks_due and WATERMARK_KEY not in held
             if (proof := tracker.proof(len(records)) if due else None) is not None:
@@ -111,7 +111,7 @@ class PartitionSenders:
         return change.value
 
     async def _requeue_refused(self, number: int, records: Records, refused: RecordsRefused) -> None:
-        # An earlier attempt of the same request may have been written, unknown to us; then only a new producer is safe.
+        # An earlier attempt of the same request may have been written, so only a new producer is safe.
         if (await self._log.end_offsets([number])).get(number, -1) != self._state.trackers[number].next:
             raise refused
         self._queues[number].requeue()

@@ -25,16 +25,16 @@ MAX_CHANGES: Final = 2000
 """Changes ingested in one step of the event loop."""
 CHECK_EVERY_S: Final = 10.0
 BOUNDS_EVERY_S: Final = 5.0
-"""Interval at which the bounds of the logs are compared with what was written."""
+"""Interval of comparing the bounds of the logs with the records written."""
 TOPIC_CHECK_EVERY_S: Final = 2.0
-"""Interval at which the topic is checked for replacement."""
+"""Interval of checks for a replaced topic."""
 CURSOR_EVERY_S: Final = 1.0
 OFFSETS_EVERY_S: Final = 600.0
-"""Interval at which offsets are kept that have changed by watermarks and repetitions only."""
+"""Interval of persisting offsets changed only by watermarks and resends."""
 WATERMARK_EVERY_S: Final = 2.0
 """Interval of watermarks in each partition; a bridge stays live for 6 s after one."""
 ACKNOWLEDGED: Final = frozenset({Phase.PREPARE, Phase.RETIRE})
-"""Phases that end with the publisher's acknowledgement."""
+"""Phases ended by the publisher's acknowledgement."""
 TICK_S: Final = 0.1
 START_SPREAD_S: Final = 60.0
 RESYNC_EVERY_S: Final = 6 * 3600.0
@@ -42,7 +42,7 @@ RESYNC_SPREAD_S: Final = 3600.0
 
 
 class PublishedStore(Protocol):
-    """The part of the Data Service's store that the publisher uses."""
+    """The publisher's view of the Data Service's store."""
 
     cursor: Cursor | None
 
@@ -56,12 +56,12 @@ class PublishedStore(Protocol):
         ...
 
     def log_is_ahead(self, endpoint: str, version: int) -> None:
-        """Mark the store as an older copy of itself: its log has ``version`` of ``endpoint``, beyond the store's."""
+        """Mark the store as an older copy: its log has ``version`` of ``endpoint``, beyond the store's."""
         ...
 
 
 def all_endpoints(store: PublishedStore) -> list[bytes]:
-    """Return all endpoints of a store, in the order of their latest changes."""
+    """Return all endpoints of the store, in the order of their latest changes."""
     return [change.endpoint for change in store.changes.after(0, len(store.changes))]
 
 
@@ -98,14 +98,14 @@ class PublisherSession:
 
         Raises:
             LogReplaced: start over with another log.
-            WrongTopic: a topic would lose updates, or the map uses partitions that the log does not have.
+            WrongTopic: a topic would lose updates, or the map uses partitions missing in the log.
             StorePutBack: the log has later versions than the store.
             KafkaError, KafkaUnavailable, LeaderMoved, OSError, TimeoutError: reconnect.
         """
         for queue in self._backlog.queues:
             queue.requeue()
         await self._check_store()
-        # Before the first request: foreign records after this point are detected.
+        # Before the first request, to detect foreign records from here on.
         await self._compare()
         self._log_monitor.warn_of_another_store()
         work = [self._senders.run(number) for number in range(len(self._backlog.queues))]
@@ -123,10 +123,10 @@ class PublisherSession:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _check_store(self) -> None:
-        """Compare the store, once a process, with the log beyond the offsets that the store has kept.
+        """Compare the store, once per process, with the log beyond the offsets kept in the store.
 
-        The file that guards the store may have been put back with it; the log was not. Updates are stored before they
-        are published, so a later version in the log proves that the store has lost it.
+        The rollback guard's file may have been restored with the store; the log was not. Updates are stored before
+        publishing, so a later version in the log proves that the store has lost it.
         """
         if not self._state.unread:
             return
@@ -143,7 +143,7 @@ class PublisherSession:
         changes = self._store.changes
         async for number, update in self._log.updates(self._state.unread):
             known = changes.get(update.endpoint)
-            # The store forgets endpoints some time after they were deleted.
+            # The store forgets endpoints some time after their deletion.
             if (known is None and update.kind == UPDATE) or (known is not None and update.version > known.version):
                 name = update.endpoint.decode()
                 self._store.log_is_ahead(name, update.version)
@@ -158,7 +158,7 @@ class PublisherSession:
             await self._changed.wait()
 
     async def _follow_map(self) -> None:
-        """Switch to a newer map as soon as it was read completely."""
+        """Switch to a newer map as soon as it is read completely."""
         while True:
             await self._map_changed.wait()
             self._map_changed.clear()
@@ -181,7 +181,7 @@ class PublisherSession:
         self._on_written()
 
     async def _acknowledge_epochs(self) -> None:
-        """Acknowledge every epoch once the log is complete for it; migrations wait for this."""
+        """Acknowledge every epoch once the log is complete for it, as awaited by migrations."""
         acknowledged_epoch: int | None = None
         while True:
             self._acknowledged.clear()
@@ -207,7 +207,7 @@ class PublisherSession:
             await self._log_monitor.check_topics()
 
     async def _check_settings(self) -> None:
-        """Check regularly that the topics' settings lose no updates; the first time soon after opening."""
+        """Check regularly, first soon after opening, that the topics' settings lose no updates."""
         pause = TOPIC_CHECK_EVERY_S
         while True:
             await asyncio.sleep(pause)
@@ -236,7 +236,7 @@ class PublisherSession:
         kept: Hashable = None
         while True:
             await asyncio.sleep(CURSOR_EVERY_S)
-            # For watermarks alone seldom: an idle store writes little, and the next process reads the rest.
+            # Rarely for watermarks alone: an idle store writes little, and the next process reads the rest.
             period = asyncio.get_running_loop().time() // OFFSETS_EVERY_S
             current = self._state.source, self._backlog.cursor, self._state.proven, period
             if current != kept:
@@ -244,7 +244,7 @@ class PublisherSession:
                 self._store.keep_cursor(self._state.cursor)
 
     async def _resync_regularly(self) -> None:
-        """Resend everything after a start and every 6 h: a late request of a dead publisher must not stay last."""
+        """Resend everything after a start and every 6 h, lest a dead publisher's late request stay last."""
         if self._state.resend_all:
             await self._full_resync(START_SPREAD_S)
             self._state.resend_all = False

@@ -1,4 +1,4 @@
-"""Load ``diem.toml``: sources, plans and inline limits. All faults are reported together, by line."""
+"""Loads ``diem.toml``: sources, plans and inline limits. All faults are reported together, by line."""
 
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 DEFAULT_CONFIG: Final = Path(__file__).parents[1] / "default.toml"
-"""The configuration of a Data Service without a file of its own."""
+"""Configuration of a Data Service without a file."""
 
 TABLES: Final[Mapping[str, type[SourceTable]]] = {
     "directory": DirectoryConfig,
@@ -43,7 +43,7 @@ TABLES: Final[Mapping[str, type[SourceTable]]] = {
 
 
 class BadConfig(ConfigurationError):
-    """A configuration file that cannot be used; one line per fault, in the order of the file's lines."""
+    """An unusable configuration file; one line per fault, in file order."""
 
     def __init__(self, path: Path, faults: Sequence[str]) -> None:
         super().__init__(path, faults)
@@ -101,7 +101,7 @@ def load(path: Path) -> Config:
         BadConfig: the file cannot be read, is not TOML, or a table or field is invalid.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")  # editors on Windows begin files with a byte order mark
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as error:
         raise BadConfig(path, [getattr(error, "strerror", None) or "not UTF-8 text: save it as UTF-8"]) from error
     try:
@@ -141,7 +141,7 @@ def _default_name(kind: str, table: dict[str, Any]) -> object:
 
 
 def _unchecked(text: str, document: dict[str, Any], found: Sequence[Any]) -> Iterator[ConfigFault]:
-    """Yield conflicts between fields of the tables with faults of single fields, after which pydantic stops."""
+    """Yield conflicts between fields in tables with faulty fields, which pydantic skips."""
     incomplete = {location[1] for fault in found if (location := fault["loc"])[:1] == ("source",) and location[2:]}
     for index in incomplete:
         table = _tables(document, "source")[index]
@@ -158,7 +158,7 @@ def _fault(text: str, document: dict[str, Any], fault: Any) -> ConfigFault:  # n
     if fault["type"] == "extra_forbidden":
         known, noun = _known_names(document, location)
         message = f"unknown {noun} `{location[-1]}`{did_you_mean(str(location[-1]), known)}"
-        # The line is that of the field, which only the message names.
+        # The line of the field, named only in the message.
         own, table = (place_fault(text, document, each, message) for each in (location, location[:-1]))
         return table._replace(line=own.line) if len(location) > 1 else ConfigFault(own.line, message)
     if fault["type"] == "list_type" and len(location) == 1:
@@ -167,7 +167,7 @@ def _fault(text: str, document: dict[str, Any], fault: Any) -> ConfigFault:  # n
 
 
 def _known_names(document: dict[str, Any], location: Sequence[int | str]) -> tuple[Collection[str], str]:
-    """Return the names of which an unknown field or table may be a misspelling, and which of both it is."""
+    """Return the candidates for a misspelt field or table name, and which of both it is."""
     match location:
         case [str(name)]:
             return KINDS, "table" if isinstance(document[name], dict | list) else "field"

@@ -1,4 +1,4 @@
-"""The directory source: scan a directory and ingest files once they no longer change."""
+"""The directory source: scans a directory and ingests files once they no longer change."""
 
 import asyncio
 import contextlib
@@ -24,9 +24,9 @@ from services.data.sources.tables import DirectoryConfig
 
 SUFFIXES: Final = (".csv", ".parquet")
 _IGNORED: Final = (".", "~", "#", "_")
-"""First letters of hidden names, and of the temporary names of editors and other writers."""
+"""First letters of hidden names and of editors' temporary names."""
 MAX_PATH: Final = 200
-"""Characters of a directory's path that an error shows."""
+"""Maximum length of a directory's path in an error."""
 _ENTRIES_PER_FILE: Final = 10
 """Directory entries scanned per allowed file."""
 
@@ -46,14 +46,14 @@ class FileStamp(NamedTuple):
 
 
 class DirectoryListing(NamedTuple):
-    """Result of one scan: stamps by name, and whether there are more files than allowed."""
+    """Result of one scan: stamps by name, and whether there are too many files."""
 
     files: dict[str, FileStamp]
     more: bool
 
 
 def is_data(name: str) -> bool:
-    """Return whether a name is that of a data file: not hidden, not temporary, and of a known format."""
+    """Return whether a name is a data file's: not hidden, not temporary, of a known format."""
     return name.lower().endswith(SUFFIXES) and not name.startswith(_IGNORED)
 
 
@@ -78,7 +78,7 @@ def scan(directory: Path, only: str | None, max_files: int) -> DirectoryListing:
 
 
 def _regular(directory: Path, names: Sequence[str]) -> dict[str, FileStamp]:
-    """Return the stamps of the names that are regular files, or links to one."""
+    """Return the stamps of the names of regular files, or links to them."""
     files = {}
     for name in names:
         with contextlib.suppress(OSError):  # removed meanwhile, or a dangling link
@@ -89,20 +89,20 @@ def _regular(directory: Path, names: Sequence[str]) -> dict[str, FileStamp]:
 
 
 def read(path: Path, stamp: FileStamp, max_bytes: int) -> bytes | None:
-    """Read a whole file; None when it no longer has ``stamp``: it is being written. Blocks.
+    """Read a whole file; None if it no longer has ``stamp``, being written. Blocking.
 
     Raises:
         DatasetTooLarge: the file has more than ``max_bytes``.
-        InvalidDataset: the file is a link that leads out of its directory.
+        InvalidDataset: the file is a link out of its directory.
         OSError: the file cannot be read.
     """
     if stamp.size > max_bytes:
         raise DatasetTooLarge(f"the file has more than {max_bytes} bytes")
-    # Otherwise, whoever may write here could read files of this process: errors quote what was read.
+    # Otherwise, anyone with write access here could read this process's files: errors quote the content.
     real = path.resolve()
     if not real.is_relative_to(path.parent.resolve()):
         raise InvalidDataset("it is a symbolic link out of the directory")
-    # Non-blocking: the file may have become a pipe, and opening a pipe waits for a writer.
+    # Non-blocking: the file may have become a pipe, which waits for a writer when opened.
     with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:  # noqa: PTH123  # a descriptor
         if FileStamp.of(os.fstat(file.fileno())) != stamp:
             return None
@@ -113,10 +113,10 @@ def read(path: Path, stamp: FileStamp, max_bytes: int) -> bytes | None:
 
 
 RETRY_S: Final = 5.0
-"""Longest wait for a directory that cannot be read: looking again costs next to nothing, so there is no back-off."""
+"""Longest wait for an unreadable directory: a retry costs next to nothing, so there is no back-off."""
 CHANGING_S: Final = 60.0
 CHANGING_SCANS: Final = 5
-"""A file that changed in so many scans in a row, over so long, is reported: it may never become stable."""
+"""Number of consecutive scans, and their time, after which a changing file is reported: it may never become stable."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -138,16 +138,16 @@ class _File:
     error: str | None = None
     fault: Fault = Fault.INVALID
     changing: int = 0
-    """Scans in a row in which the stamp had changed."""
+    """Consecutive scans with a changed stamp."""
 
 
 class DirectorySource:
     """Scans ``config.path`` every ``config.every`` seconds and ingests each new or changed file.
 
-    A file is ingested once two scans found the same stamp (size, modification time, inode, device), so a file that is
-    being written waits, and one that was moved into place is ingested whole. An invalid file is reported and read again
-    when it changes; the others are not affected. Stored data stays when its file becomes invalid or vanishes. Blocking
-    work runs in a thread.
+    A file is ingested once two scans found the same stamp (size, modification time, inode, device), so a file being
+    written waits, and one moved into place is ingested whole. An invalid file is reported and reread when it changes;
+    others are not affected. Stored data stays when its file becomes invalid or vanishes. Blocking work runs in a
+    thread.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class DirectorySource:
             await self._sleep(wait_s)
 
     async def try_once(self, sink: Sink) -> None:
-        """Scan twice without a pause: a file that changes in between is being written, which is the outcome."""
+        """Scan twice without a pause; a file that changes in between is reported as being written."""
         for _ in range(2):
             await self.scan(sink)
         writing = [name for name, file in self._files.items() if file.error is None and file.done != file.stamp]
@@ -239,13 +239,13 @@ class DirectorySource:
             file.error, file.fault = error.strerror or type(error).__name__, Fault.UNREACHABLE
         except DiemError as error:
             file.error, file.fault = str(error), fault_of(error)
-            # The same bytes will fail again; only errors that do not depend on them are retried.
+            # The same bytes would fail again; only errors independent of them are retried.
             if not error.retriable:
                 file.done = stamp
         return file.error is not None and file.error != before
 
     async def _store(self, name: str, file: _File, endpoint: str, sink: Sink) -> bool:
-        """Read, parse and store a file; return False when it is being written."""
+        """Read, parse and store a file; return False if it is being written."""
         if file.stamp is None:
             return False
         body = await asyncio.to_thread(read, self._path / name, file.stamp, self._config.max_bytes)

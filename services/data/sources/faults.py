@@ -1,6 +1,6 @@
-"""Describe the faults of ``diem.toml``: line, table, field and what is expected, in the order of the lines.
+"""Describes the faults of ``diem.toml``: line, table, field and expectation, in file order.
 
-Apart from ``config``, which finds them: here is how they are shown.
+``config`` finds them; this module renders them.
 """
 
 import re
@@ -15,7 +15,7 @@ Location = Sequence[int | str]
 
 
 class ConfigFault(NamedTuple):
-    """One fault; ``line`` is None where the line is unknown, as for the file itself."""
+    """One fault; ``line`` is None if unknown, as for the file itself."""
 
     line: int | None
     text: str
@@ -26,7 +26,7 @@ class ConfigFault(NamedTuple):
 
 
 def in_order(faults: Iterable[ConfigFault]) -> list[ConfigFault]:
-    """Sort faults by line; those without one are last."""
+    """Sort faults by line, those without one last."""
     return sorted(faults, key=lambda fault: (fault.line is None, fault.line or 0))
 
 
@@ -34,7 +34,7 @@ _SYNTAX_PLACE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of docum
 
 
 def syntax_fault(text: str, error: tomllib.TOMLDecodeError) -> ConfigFault:
-    """Return the fault of a text that is not TOML."""
+    """Return the fault of a text with invalid TOML."""
     found = _SYNTAX_PLACE.search(str(error))
     reason = str(error)[: found.start()] if found else str(error)
     at_end = found is not None and found[1] is None
@@ -65,7 +65,7 @@ def place_fault(text: str, document: Mapping[str, Any], location: Location, mess
 
 
 def describe(fault: Mapping[str, Any]) -> str:
-    """Return what a fault of pydantic's means for somebody who edits the file."""
+    """Translate a fault of pydantic's for an editor of the file."""
     context = fault.get("ctx", {})
     if (words := _MESSAGES.get(str(fault["type"]))) is not None:
         return words(context)
@@ -117,7 +117,7 @@ _MESSAGES: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
     "too_short": _shortest("entries at least"),
     "too_long": _longest("entries"),
 }
-"""Messages by type of pydantic's errors; others, such as those of validators, are shown as they are."""
+"""Messages by type of pydantic's errors; others, such as validators', are shown unchanged."""
 
 
 # Lines

@@ -18,7 +18,7 @@ from diem.process.http_transport import HttpTransport
 from services.data.errors import DataError
 
 READ_BYTES: Final = 8 * 1024
-"""Bytes per read: parsing so many (300 interim answers, 1,000 chunks) takes 10 ms at most."""
+"""Bytes per read: parsing them (300 interim answers, 1,000 chunks) takes 10 ms at most."""
 
 
 class ResponseTooLarge(httpcore.RemoteProtocolError):
@@ -26,7 +26,7 @@ class ResponseTooLarge(httpcore.RemoteProtocolError):
 
 
 class ReadBudget:
-    """Bytes that may still be read; reset for each part of an answer."""
+    """Remaining bytes that may be read; reset for each part of an answer."""
 
     def __init__(self) -> None:
         self.left = 0
@@ -90,11 +90,11 @@ def _trusted() -> ssl.SSLContext:
 
 
 class BoundedTransport(HttpTransport):
-    """httpx's transport with one connection at a time, whose reads consume a budget."""
+    """httpx's transport with one connection at a time and a budget for its reads."""
 
     def __init__(self, budget: ReadBudget) -> None:
         super().__init__(verify=_trusted(), trust_env=False)
-        # httpx has no parameter for the network backend of its pool; the pool is httpcore's public interface.
+        # httpx has no parameter for its pool's network backend; the pool is httpcore's public interface.
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=_trusted(),
             max_connections=1,
@@ -113,12 +113,12 @@ _YIELD_EVERY: Final = 64
 """Chunks after which the event loop runs other tasks: the chunks of one read are iterated without a pause."""
 _MAX_VALIDATOR: Final = 1024
 _FRAMING: Final = frozenset({"content-length", "transfer-encoding"})
-"""Fields without which a body ends with the connection (RFC 9112 section 6.3)."""
+"""Fields without which a body is delimited by the connection's end (RFC 9112 section 6.3)."""
 
 
 @dataclass(eq=False)
 class PollFailed(DataError):
-    """A poll without a usable answer. ``retry_after`` is the server's Retry-After, if any."""
+    """A failed poll. ``retry_after`` is the server's Retry-After, if any."""
 
     template = "{reason}"
     code = "poll_failed"
@@ -135,11 +135,11 @@ class Answer(NamedTuple):
     """Conditional header fields of the next request."""
     body: bytes
     open_ended: bool = False
-    """Whether the body ends with the connection (no length, chunks or gzip), so that truncation is undetectable."""
+    """True if the body ends with the connection (no length, chunks or gzip), so that truncation is undetectable."""
 
 
 def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
-    """Make a client without settings from the environment and without cookies, which accepts no coding but gzip."""
+    """Make a client without environment settings and cookies that accepts only gzip as a coding."""
     return httpx.AsyncClient(
         headers={"Accept": "text/csv, application/json", "Accept-Encoding": "gzip", "User-Agent": "DIEM"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
@@ -153,7 +153,7 @@ def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.
 async def fetch(
     client: httpx.AsyncClient, url: str, validators: Mapping[str, str], budget: ReadBudget, *, max_bytes: int
 ) -> Answer | None:
-    """Get ``url``; None when the server answers 304. Follows at most 3 redirects, to the same origin only.
+    """Get ``url``; None if the server answers 304. Follows at most 3 redirects, to the same origin only.
 
     ``budget`` is that of the client's connections.
 
@@ -193,7 +193,7 @@ def _redirected(here: httpx.URL, response: httpx.Response) -> httpx.URL:
         there = here.join(response.headers["location"])
     except (httpx.InvalidURL, ValueError):
         raise PollFailed(f"redirected ({response.status_code}) to an invalid address") from None
-    # A password in the configured URL belongs to this origin, and may be sent to it again.
+    # A password in the configured URL belongs to this origin, and may be resent to it.
     return there.copy_with(userinfo=here.userinfo, fragment=None)
 
 
@@ -210,14 +210,14 @@ def _validators(headers: httpx.Headers) -> dict[str, str]:
 
 
 def _sent_back(value: str | None) -> str | None:
-    """Return a validator; None if it cannot be sent back as a header field, or is too long."""
+    """Return a validator; None if it is too long or unusable as a header field."""
     return value if value and len(value) <= _MAX_VALIDATOR and value.isascii() else None
 
 
 def _is_stable(modified: str | None, date: str | None) -> bool:
     """Return whether Last-Modified is a strong validator (RFC 9110 section 8.8.2.2).
 
-    The header has whole seconds: a body sent within the second of its change may change again with the same time.
+    It has whole seconds: a body sent within the second of its change may change again without a new time.
     """
     try:
         return parsedate_to_datetime(str(date)) - parsedate_to_datetime(str(modified)) >= timedelta(seconds=1)
@@ -234,7 +234,7 @@ async def _body(response: httpx.Response, max_bytes: int) -> bytes:
         raise PollFailed(f"the body has the coding {coding[:20]!r}, which was not requested")
     gzip = None if coding == "identity" else Gzip()
     body = bytearray()
-    # Not through the response's own decoders: they decode a whole chunk before its size can be checked.
+    # Not by the response's own decoders, which decode a whole chunk before its size can be checked.
     if not isinstance(response.stream, httpx.AsyncByteStream):
         raise TypeError(response.stream)
     count = 0

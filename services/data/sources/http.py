@@ -1,4 +1,4 @@
-"""HTTP source: poll a URL on a schedule, and turn answers into datasets."""
+"""HTTP source: polls a URL on a schedule and parses the answers into datasets."""
 
 import asyncio
 import random
@@ -39,11 +39,11 @@ def next_time(times: Sequence[str], key: str, now_s: float) -> float:
 
 BACKOFF_CAP_S: Final = 60.0
 RETRY_AFTER_CAP_S: Final = 900.0
-"""Longest Retry-After that is honoured."""
+"""Longest honoured Retry-After."""
 _LEAST_WAIT_S: Final = 0.2
 _LONGEST_SLEEP_S: Final = 30.0
 _LARGE_BYTES: Final = 64 * 1024
-"""Bytes above which a body is parsed in a thread, so that the event loop is not blocked."""
+"""Size above which a body is parsed in a thread, so as not to block the event loop."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -51,11 +51,11 @@ Sleep = Callable[[float], Awaitable[None]]
 class HttpSource:
     """Polls ``config.url`` every ``config.every`` seconds, or at start and at each of the times ``config.at``.
 
-    Failed polls are repeated with exponential back-off and full jitter, no sooner than Retry-After (up to 15 minutes).
+    Failed polls are retried with exponential back-off and full jitter, no sooner than Retry-After (up to 15 minutes).
     Requests are conditional (ETag, Last-Modified); redirects are followed to the same scheme, host and port only;
-    proxies of the environment and cookies are ignored; ``max_bytes`` bounds the body, decoded as well. A failed or
-    refused poll leaves the stored data unchanged. At most ``max_endpoints`` different endpoints are accepted while the
-    process runs.
+    proxies of the environment and cookies are ignored; ``max_bytes`` bounds the body, both coded and decoded. A failed
+    or refused poll leaves the stored data unchanged. At most ``max_endpoints`` different endpoints are accepted while
+    the process runs.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class HttpSource:
         return wait_s
 
     async def _until(self, at: float) -> None:
-        # In steps of the wall clock, which may be set; and the machine may sleep.
+        # In steps, because the wall clock may be set and the machine may sleep.
         while (left := at - self._now()) > 0:
             await self._sleep(min(left, _LONGEST_SLEEP_S))
 
@@ -154,9 +154,9 @@ class HttpSource:
             self._names |= {dataset.endpoint for dataset in found}
             for start in range(0, len(found), datasets.MAX_DATASETS):
                 await sink(found[start : start + datasets.MAX_DATASETS], source=self.name)
-        # Only now: a body that was refused, or could not be stored, must be fetched again.
+        # Only now: a refused or unstored body must be fetched again.
         self._stored = digest
-        # A body that may have been cut at the end of a line is fetched again, changed or not.
+        # A body possibly truncated at a line end is fetched again, changed or not.
         self._validators = {} if answer.open_ended and self._is_csv(answer.content_type) else answer.validators
 
     def _parse(self, answer: Answer) -> list[Dataset]:
@@ -184,7 +184,7 @@ class HttpSource:
 
 
 def _fault(error: Exception) -> Fault:
-    # An incomplete body and a wrong status are faults of the server, not of the data.
+    # Incomplete bodies and wrong statuses are faults of the server, not of the data.
     return Fault.UNREACHABLE if isinstance(error, PollFailed) else fault_of(error)
 
 

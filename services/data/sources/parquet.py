@@ -1,4 +1,4 @@
-"""Parse Parquet files into tables: the columns ``time`` and ``value``, optionally ``unit``; needs pyarrow."""
+"""Parses Parquet files into tables: columns ``time`` and ``value``, optionally ``unit``; needs pyarrow."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NoParquet(DataError):
-    """Parquet cannot be read: the package pyarrow is not installed."""
+    """Parquet is unreadable without the package pyarrow."""
 
     code = "no_parquet"
 
@@ -42,7 +42,7 @@ def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64
         limits = {"thrift_string_size_limit": _MAX_THRIFT, "thrift_container_size_limit": _MAX_THRIFT}
         with pq.ParquetFile(pa.BufferReader(body), **limits) as file:
             known, names = file.metadata, _checked(pa, file, max_rows, max_decoded)
-        # Columns stay dictionary-encoded: a text that is stored once is not multiplied by the rows that refer to it.
+        # Columns stay dictionary-encoded, so as not to multiply a text by the rows that refer to it.
         with pq.ParquetFile(pa.BufferReader(body), metadata=known, read_dictionary=names) as file:
             rows: list[CsvRow] = []
             for batch in file.iter_batches(batch_size=4096, columns=names, use_threads=False):
@@ -107,7 +107,7 @@ def _number(pa: Any, column: Any) -> Any:  # noqa: ANN401
 
 
 def _texts(pa: Any, column: Any) -> list[str]:  # noqa: ANN401
-    # Arrow writes the shortest text of the number's own type: 81.2 in 32 bits does not become 81.19999694824219.
+    # Arrow writes the shortest text for the number's type: 81.2 in 32 bits does not become 81.19999694824219.
     return [text or "" for text in column.cast(pa.string()).to_pylist()]
 
 
@@ -120,7 +120,7 @@ def _times(pa: Any, column: Any) -> Iterator[str]:  # noqa: ANN401
         raise InvalidDataset(f"the column time must be timestamps or texts, not {kind}")
     zoned = getattr(kind, "tz", None) is not None
     try:
-        # Arrow refuses a cast that loses fractions of a microsecond; fractions of a second are refused when parsed.
+        # Arrow refuses casts that lose fractions of a microsecond; fractions of a second are refused when parsing.
         instants = column.cast(pa.timestamp("us", "UTC" if zoned else None)).cast(pa.int64()).to_pylist()
     except pa.ArrowInvalid:
         raise InvalidDataset(

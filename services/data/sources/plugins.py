@@ -1,4 +1,4 @@
-"""Find types of sources in other packages: entry point group ``diem.sources``, type name to class."""
+"""Finds types of sources in other packages: entry point group ``diem.sources``, type name to class."""
 
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -13,19 +13,19 @@ GROUP: Final = "diem.sources"
 
 
 class SourceType(Protocol):
-    """The target of an entry point: a class that makes sources from tables of its own model."""
+    """The target of an entry point: a class that creates sources from tables of its own model."""
 
     Config: type[SourceTable]
     """The model of its ``[[source]]`` table."""
 
     def __call__(self, config: Any, clock: Clock, /) -> Source:  # noqa: ANN401  # of Config
-        """Make one source; raises ValueError for faults of the configuration."""
+        """Create one source; raises ValueError for faults of the configuration."""
         ...
 
 
 @dataclass(eq=False)
 class BadPlugin(ConfigurationError):
-    """An installed type of source that cannot be used."""
+    """An unusable installed type of source."""
 
     template = "the type of source {kind!r} cannot be used: {reason}"
 
@@ -34,7 +34,7 @@ class BadPlugin(ConfigurationError):
 
 
 def find(kind: str) -> SourceType | None:
-    """Load and return the installed type of a name; None when there is none. Other types are not loaded.
+    """Load and return the installed type of this name; None without one. Other types are not loaded.
 
     Raises:
         BadPlugin: two packages have the type, it cannot be imported, or it has no Config.

@@ -1,4 +1,4 @@
-"""Create the configured sources, refuse overlapping claims, and keep each source running independently."""
+"""Creates the configured sources, refuses overlapping claims, and keeps each source running independently."""
 
 import asyncio
 import random
@@ -50,7 +50,7 @@ class ClaimIndex:
             self._add(claim, name)
 
     def owner_of(self, endpoint: str) -> str | None:
-        """Return the name of the source that claims ``endpoint``; None when it is writable through the API."""
+        """Return the name of the source claiming ``endpoint``; None if it is writable through the API."""
         return self._endpoints.get(endpoint) or self._prefix_owner(endpoint)
 
     def _prefix_owner(self, endpoint: str) -> str | None:
@@ -69,14 +69,14 @@ class ClaimIndex:
 
 RESTART_WITHIN_S: Final = 10.0
 TRIAL_S: Final = 30.0
-"""Time that a source of another package has for its first outcome when it is tried."""
+"""Time for a plug-in source's first outcome in a trial."""
 TRIAL_POLL_S: Final = 0.05
 NO_OUTCOME: Final = "it has called neither `health.succeeded()` nor `health.failed()`"
 TRIALS_AT_ONCE: Final = 16
 MAX_TITLE: Final = 200
 MAX_AREA: Final = 64
 MAX_QUANTITY: Final = 32
-"""Most characters that fit into the columns of the store's tables."""
+"""Maximum number of characters in the columns of the store's tables."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -142,13 +142,13 @@ class SourceRunner:
         return [source.health for source in self._sources]
 
     def status(self) -> list[dict[str, Any]]:
-        """Return each source's health for operators; ``endpoints`` counts those it has written since the start."""
+        """Return each source's health for operators; ``endpoints`` counts those written since the start."""
         return [self._entry(source, source.health.status()) for source in self._sources]
 
     def public_status(self, rights: ReadRights | None = None) -> list[dict[str, Any]]:
-        """Return each source's health for readers: faults in general words.
+        """Return each source's health for readers, with faults in general words.
 
-        A reader with ``rights`` to some endpoints sees the sources that may write any of these, and counts of these.
+        A reader with ``rights`` to some endpoints sees the sources claiming any of these, and counts of these.
         """
         return [
             self._entry(source, source.health.public_status(), rights)
@@ -169,7 +169,7 @@ class SourceRunner:
 
 
 class _SortedNames:
-    """The endpoints that a source has written; bounded as the store's endpoints are."""
+    """The endpoints written by a source; bounded like the store's."""
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
@@ -180,7 +180,7 @@ class _SortedNames:
         self._names.update(dict.fromkeys(names))
 
     def count(self, rights: ReadRights | None) -> int:
-        """Return the number of names that a reader may see; None: all."""
+        """Return the number of names within ``rights``; None: all."""
         if rights is None:
             return len(self._names)
         if len(self._sorted) < len(self._names):
@@ -194,10 +194,10 @@ def _may_see(rights: ReadRights, claim: Claim) -> bool:
 
 
 def check_storable(dataset: Dataset) -> None:
-    """Refuse a dataset that the database would refuse, failing all other writes of the transaction.
+    """Refuse a dataset that the database would refuse together with the rest of its transaction.
 
     Raises:
-        InvalidDataset: its name is none, or its title, area or quantity is too long or no text.
+        InvalidDataset: its name is invalid, or its title, area or quantity is too long or no text.
     """
     try:
         endpoints.check(dataset.endpoint)
@@ -247,7 +247,7 @@ async def _supervise(source: Source, sink: Sink) -> None:
         except (Exception, asyncio.CancelledError) as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            # A defect of one source, or a CancelledError of a task that it awaited: restart it; the others go on.
+            # A defect of one source, or a CancelledError of a task it awaited: restart it; others continue.
             _logger.exception("source stopped", source=source.name)
             source.health.failed(f"internal: {type(error).__name__}", fault=Fault.INTERNAL)
         wait_s = random.uniform(0, RESTART_WITHIN_S)  # noqa: S311  # jitter, not a secret
@@ -256,9 +256,9 @@ async def _supervise(source: Source, sink: Sink) -> None:
 
 
 async def _try(source: Source, sink: Sink) -> None:
-    """Try a source once; one that can only be run is stopped after its first outcome.
+    """Try a source once; one that can only run is stopped after its first outcome.
 
-    Without any within :data:`TRIAL_S`, or when it ends before, that is its error.
+    Ending or timing out (:data:`TRIAL_S`) without one is its error.
     """
     if isinstance(source, TrialSource):
         await source.try_once(sink)

@@ -1,4 +1,4 @@
-"""The seam of sources: claims, health, and the sink that stores their datasets."""
+"""The interface of sources: claims, health, and the sink for their datasets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from services.data.datasets import Dataset
 from services.data.errors import StoreUnavailable
 
 MAX_ERROR: Final = 300
-"""Characters of an error's text that are kept: the failing side may have written it."""
+"""Maximum length of a kept error text, possibly written by the failing side."""
 
 MAX_ERRORS: Final = 50
-"""Errors of one attempt that are kept."""
+"""Maximum number of kept errors per attempt."""
 
 _logger = structlog.get_logger(__name__)
 
 
 class Claim(NamedTuple):
-    """The endpoints that only one source writes: one, or all below a prefix (``/meteo`` claims ``/meteo/GR``)."""
+    """Endpoints reserved for one source: a single one, or all below a prefix (``/meteo`` claims ``/meteo/GR``)."""
 
     endpoint: str
     below: bool = False
@@ -37,12 +37,12 @@ class Sink(Protocol):
     """Stores the datasets of a source."""
 
     async def __call__(self, datasets: Sequence[Dataset], *, source: str) -> object:
-        """Store datasets; return once they are committed. Raises DataError: they were refused, or cannot be stored."""
+        """Store datasets; return once committed. Raises DataError: they were refused, or cannot be stored."""
         ...
 
 
 class Fault(StrEnum):
-    """Public description of a failing source: the text of an error may contain names of files and hosts."""
+    """Public description of a failing source; error texts may contain names of files and hosts."""
 
     UNREACHABLE = "it cannot be reached or read"
     INVALID = "what it has is not valid"
@@ -64,9 +64,9 @@ class Health:
     fault: Fault | None = None
     """The public description of :attr:`error`; None without one."""
     errors: tuple[str, ...] = ()
-    """Every error of the last attempt, where it had several, such as one for each file; at most ``MAX_ERRORS``."""
+    """Every error of the last attempt, if several, such as one per file; at most ``MAX_ERRORS``."""
     next_attempt_ms: int | None = None
-    """When the source tries again, in Unix ms; None while that is unknown."""
+    """Time of the next attempt, in Unix ms; None while unknown."""
 
     def succeeded(self) -> None:
         """Record a successful poll, with or without new data."""
@@ -91,7 +91,7 @@ class Health:
         self.fault = fault
 
     def scheduled(self, wait_s: float) -> None:
-        """Record that the next attempt begins after so many seconds."""
+        """Record the seconds until the next attempt."""
         self.next_attempt_ms = self.clock.wall_ms() + round(wait_s * 1000)
 
     def status(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Source(Protocol):
 
     @property
     def claims(self) -> Sequence[Claim]:
-        """All endpoints that the source may write."""
+        """All endpoints reserved for the source."""
         ...
 
     @property

@@ -27,7 +27,7 @@ def _endpoint(name: str) -> str:
 def _url(text: str) -> str:
     try:
         parts = urlsplit(text)
-        # An invalid port may be part of a password with a character that should have been percent-encoded.
+        # An invalid port may be part of a password with a character that needs percent-encoding.
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
@@ -37,7 +37,7 @@ def _url(text: str) -> str:
 
 
 def _matching(pattern: str, expected: str) -> Callable[[str], str]:
-    """Return a validator of texts that match a pattern, whose fault says what was expected."""
+    """Return a validator of texts by a pattern, with the expectation in its fault."""
     wanted = re.compile(pattern)
 
     def check(text: str) -> str:
@@ -78,27 +78,27 @@ Title = Annotated[str, Field(max_length=MAX_TITLE)]
 
 
 class Table(BaseModel):
-    """A table that refuses unknown fields and converts no types."""
+    """A table without unknown fields and type conversion."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class InlineConfig(Table):
-    """A table ``[[inline]]``: the longest dataset that is sent with its update, of the endpoints below a prefix."""
+    """A table ``[[inline]]``: the longest dataset sent with its update, for endpoints below a prefix."""
 
     prefix: Endpoint = Field(description="The endpoint of this name, and those below it.")
     max_bytes: int = Field(ge=0, le=MAX_DATA_BYTES, description="In bytes of JSON; 0 = none is sent.")
 
 
 class SourceTable(Table):
-    """The fields of every source: base of each type's table, those of plug-ins included."""
+    """Fields of every source: base of each type's table, including plug-ins'."""
 
     type: str
     name: Name
 
 
 class EndpointTable(Table):
-    """``[source.endpoints."/name"]``: fields that differ for one of several endpoints."""
+    """``[source.endpoints."/name"]``: overriding fields for one of several endpoints."""
 
     unit: Unit | None = None
     resolution: Duration | None = None
@@ -194,7 +194,7 @@ class HttpConfig(DataTable):
     @field_validator("at")
     @classmethod
     def _instead_of_every(cls, times: list[str], info: ValidationInfo) -> list[str]:
-        # Runs only when ``at`` is given: ``every`` other than its default was then given, too.
+        # Runs only if ``at`` is given: any other ``every`` than the default was then given, too.
         if times and info.data.get("every") != cls.model_fields["every"].default:
             raise ValueError("every and at exclude each other")
         return times

@@ -1,6 +1,6 @@
-"""Try every configured source once, without a store: what would be published, or why nothing is.
+"""Tries every configured source once, without a store: the data it would publish, or the reason why not.
 
-Apart from its only caller, ``diem sources check``: this needs no terminal.
+Separate from its only caller, ``diem sources check``, as it needs no terminal.
 """
 
 import os
@@ -18,7 +18,7 @@ from services.data.sources.tables import DataTable, DirectoryConfig, HttpConfig,
 
 
 class PublishedDataset(NamedTuple):
-    """A dataset that would be published."""
+    """A dataset ready to publish."""
 
     endpoint: str
     points: int
@@ -35,13 +35,13 @@ class SourceTrial(NamedTuple):
     name: str
     type: str
     error: str | None
-    """None where nothing failed."""
+    """None without a failure."""
     remedy: str | None
-    """What to do about the error, or about a source without data; None where that is unknown, or nothing."""
+    """Remedy for the error, or for a source without data; None if unknown or unneeded."""
     endpoints: tuple[PublishedDataset, ...]
     """Sorted by name."""
     errors: tuple[str, ...] = ()
-    """Every error where there are several, such as one for each file; bounded (``MAX_ERRORS``)."""
+    """Every error, if several, such as one per file; bounded (``MAX_ERRORS``)."""
 
     @property
     def points(self) -> int:
@@ -52,7 +52,7 @@ class SourceTrial(NamedTuple):
 async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
     """Read all sources of a configuration once, and return their outcomes in its order; nothing is stored.
 
-    A unit or resolution that differs from what a store has is not noticed: no store is opened.
+    A unit or resolution different from the store's goes unnoticed: no store is opened.
 
     Raises:
         ConfigurationError: two sources claim the same endpoint, or a type cannot be used.
@@ -83,7 +83,7 @@ def _outcome(table: SourceTable, health: Health, found: dict[str, PublishedDatas
 
 def _remedy(table: SourceTable, fault: Fault | None) -> str | None:
     match table, fault:
-        # ``Path.is_dir`` raises PermissionError below a directory that this user may not enter.
+        # ``Path.is_dir`` raises PermissionError below an inaccessible directory.
         case DirectoryConfig(), Fault.UNREACHABLE if not os.path.isdir(table.path):  # noqa: PTH112
             return "create the directory or correct `path`; it is read within seconds once it is there"
         case DirectoryConfig(), Fault.UNREACHABLE:
@@ -96,7 +96,7 @@ def _remedy(table: SourceTable, fault: Fault | None) -> str | None:
 
 
 def _where_data_comes_from(table: SourceTable) -> str | None:
-    """Return why a working source has no data."""
+    """Return the reason why a working source has no data."""
     if isinstance(table, DirectoryConfig):
         wanted = "no .csv or .parquet file" if table.file is None else f"no {table.file}"
         return f"no data yet: there is {wanted} in {table.path}"

@@ -1,8 +1,8 @@
 """The store: the latest dataset of every endpoint, its version, and the sequence of changes that the feed serves.
 
 Reading order: ``store`` (open, load, serve), ``writer`` (queue and group commit), ``write_plan`` (effects of writes,
-pure), ``transaction`` (their SQL), ``reader``, ``index``, ``retention`` (deletes old versions, which ``reader`` already
-hides; defaults in ``services.data.limits``); ``database`` with ``sqlite`` and ``postgres``, ``tables`` and
+pure), ``transaction`` (their SQL), ``reader``, ``index``, ``retention`` (deletes old versions, already hidden by
+``reader``; defaults in ``services.data.limits``); ``database`` with ``sqlite`` and ``postgres``, ``tables`` and
 ``migrations``; ``rollback_guard``.
 """
 

@@ -23,9 +23,9 @@ class Database(Protocol):
         ...
 
     async def lock(self, *, wait: bool = True) -> None:
-        """Acquire exclusive ownership for this process, until :meth:`close` or the end of the process, even by a kill.
+        """Acquire exclusive ownership for this process, until :meth:`close` or the process's end, even by a kill.
 
-        With ``wait``, a database that learns of a kill with a delay is given that time.
+        With ``wait``, allow time for a database that detects a kill with a delay.
 
         Raises:
             StoreInUse: another process owns the database.
@@ -36,8 +36,8 @@ class Database(Protocol):
     def writing(self, *, long_running: bool = False) -> AbstractAsyncContextManager[AsyncConnection]:
         """Return the writer's connection for one transaction. The caller commits; committed data is on the disk.
 
-        A transaction is bounded by the time-out that the database was opened with, unless it is ``long_running``, such
-        as a migration. After an error, the next transaction uses a new connection.
+        A transaction is bounded by the database's timeout, unless ``long_running``, such as a migration. After an
+        error, the next transaction uses a new connection.
 
         Raises:
             StoreInUse: another process owns the database, or it was replaced.
@@ -54,7 +54,7 @@ class Database(Protocol):
         ...
 
     def snapshot(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Return a connection whose statements all read one state: that committed at the first statement."""
+        """Return a connection whose statements all read the state committed at the first one."""
         ...
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ def database_at(text: str, timeout_s: float) -> Database:
 
     Args:
         text: the URL.
-        timeout_s: time that a transaction may take, waiting for locks included.
+        timeout_s: maximum time of a transaction, including waits for locks.
 
     Raises:
         DataError: the URL is invalid or of an unsupported database, or the driver is missing.
@@ -78,7 +78,7 @@ def database_at(text: str, timeout_s: float) -> Database:
     except ArgumentError:
         # Without the cause: its text may contain the password.
         raise DataError(f"the database URL cannot be read: expected {EXPECTED}") from None
-    # Only the driver in use is imported: an import costs memory for the life of the process.
+    # Import only the driver in use, to save memory.
     if backend == "sqlite" and url.database and url.database != ":memory:":
         from services.data.store.sqlite import SqliteDatabase  # noqa: PLC0415
 
@@ -99,9 +99,9 @@ def _postgres(url: URL, timeout_s: float) -> Database:
 
 
 def reason(error: Exception) -> str:
-    """Describe an error in one line, without statements and parameters: these belong neither to clients nor in logs."""
+    """Describe an error in one line, without statements and parameters, which neither clients nor logs may show."""
     if isinstance(error, DBAPIError):
-        # From the driver: SQLAlchemy prefixes the text with the name of the driver's class.
+        # The driver's own text: SQLAlchemy prefixes it with the name of the driver's class.
         text = str(error.orig.__cause__ or error.orig) if error.orig is not None else ""
     else:
         text = str(error) if isinstance(error, (OSError, DataError)) else ""

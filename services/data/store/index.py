@@ -1,4 +1,4 @@
-"""In-memory index of the store: every endpoint's head, and the change log that the feed serves."""
+"""In-memory index of the store: every endpoint's head, and the change log for the feed."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
@@ -40,7 +40,7 @@ class EndpointHead(NamedTuple):
 
 
 class StoreIndex:
-    """Heads and changes in commit order. Bounded by the number of endpoints that the store may hold."""
+    """Heads and changes in commit order. Bounded by the store's limit of endpoints."""
 
     def __init__(self, inline: InlineLimits | None = None) -> None:
         self._inline = InlineLimits() if inline is None else inline
@@ -66,15 +66,15 @@ class StoreIndex:
         return self._names
 
     def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
-        """Call ``listener()`` after changes were applied or removed; return a function that unsubscribes."""
+        """Call ``listener()`` after changes are applied or removed; return a function to unsubscribe."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def apply(self, heads: Iterable[EndpointHead], contents: Mapping[str, bytes] = MappingProxyType({})) -> int:
         """Apply committed heads, in ascending order of sequence; return the number of changes for the feed.
 
-        A head whose sequence was applied before, as with a new title only, is no change for the feed. ``contents`` has
-        the canonical bytes of datasets, as far as known: the updates of those within the limits carry their data.
+        A head with an already applied sequence, as for a new title, is no change for the feed. ``contents`` has the
+        canonical bytes of datasets, as far as known: the updates of those within the limits carry their data.
         """
         count = 0
         self.revision += 1
@@ -96,7 +96,7 @@ class StoreIndex:
         return count
 
     def forget(self, upto: int) -> list[str]:
-        """Remove the endpoints whose deletion has a sequence up to ``upto``, as the store has; return their names."""
+        """Remove the endpoints deleted at sequences up to ``upto``, as in the store; return their names."""
         if upto <= self.forgotten:
             return []
         self.forgotten = upto
@@ -115,11 +115,11 @@ class StoreIndex:
             try:
                 listener()
             except Exception:
-                # The write is committed and must be answered so, even if a listener fails.
+                # The write is committed, and must be confirmed even if a listener fails.
                 _logger.exception("a listener to changes failed")
 
     def _data(self, head: EndpointHead, content: bytes | None) -> bytes | None:
-        """Return the data that an update carries; None: readers fetch it."""
+        """Return the data to send with an update; None: readers fetch it."""
         limit = self._inline.limit(head.endpoint)
         if content is None or len(content) > limit:
             return None

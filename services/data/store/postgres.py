@@ -1,7 +1,7 @@
-"""PostgreSQL: time-outs, durability, and the advisory lock that gives one session the database.
+"""PostgreSQL: timeouts, durability, and the advisory lock that gives one session the database.
 
-The writer's session holds the lock as long as it lives, and every transaction runs on that session: a process that has
-lost the session, and with it the lock, cannot commit. Therefore the URL names the server itself, or a pooler in session
+The writer's session holds the lock for its lifetime, and every transaction runs on it: a process that has lost the
+session, and with it the lock, cannot commit. Therefore the URL must name the server itself, or a pooler in session
 mode.
 """
 
@@ -22,10 +22,10 @@ from services.data.errors import StoreInUse
 
 READERS: Final = 4
 LOCK_TIMEOUT_S: Final = 15.0
-"""Time to wait for the lock of a killed process, whose session the server has yet to end: a busy server takes seconds
-to notice, and one that gets no answer from the machine 11 s (:data:`_KEEPALIVE`)."""
+"""Time to wait for the lock of a killed process, until the server ends its session: a busy server takes seconds, and
+one without an answer from the machine 11 s (:data:`_KEEPALIVE`)."""
 LOG_WAIT_AFTER_S: Final = 0.5
-"""Time of waiting from which on it is logged: most sessions end sooner."""
+"""Wait after which it is logged: most sessions end sooner."""
 LONG_RUNNING_S: Final = 600.0
 LOCK: Final = 0x4449454D
 """First half of the advisory lock's key; the second is the schema, so that a database may have several stores."""
@@ -41,15 +41,14 @@ _KEEPALIVE: Final = {
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
-    # While an answer is not acknowledged, the kernel repeats it, usually for a quarter of an hour, instead of looking
-    # whether the peer is alive.
+    # The kernel retransmits an unacknowledged answer, usually for a quarter of an hour, instead of probing the peer.
     "tcp_user_timeout": "11000",
 }
-"""A session whose machine has vanished ends, and releases the lock, within 11 s."""
+"""Keepalive that ends the session of a vanished machine, releasing the lock, within 11 s."""
 
 
 _ENCRYPTED: Final = frozenset({"require", "verify-ca", "verify-full"})
-"""Values of ``sslmode`` with which there is no connection without TLS."""
+"""Values of ``sslmode`` that require TLS."""
 _logger = structlog.get_logger("data")
 
 
@@ -57,7 +56,7 @@ class PostgresDatabase:
     """A database of a PostgreSQL server, in the first schema of the user's search path."""
 
     def __init__(self, url: URL, timeout_s: float) -> None:
-        # Named ``sslmode`` in URLs, as in libpq and the tools based on it; asyncpg calls it ``ssl``.
+        # Named ``sslmode`` in URLs, as in libpq; asyncpg calls it ``ssl``.
         mode = url.query.get("sslmode")
         if url.host and not url.host.startswith("/") and not is_loopback(url.host) and mode not in _ENCRYPTED:
             _logger.warning(
@@ -86,7 +85,7 @@ class PostgresDatabase:
     async def lock(self, *, wait: bool = True) -> None:
         """Open the writer's session and acquire the lock.
 
-        With ``wait``, waits up to 15 s for the session of a killed process, which lives until the server notices.
+        With ``wait``, waits up to 15 s for the server to end the session of a killed process.
         """
         began, logged = time.monotonic(), False
         while True:
@@ -135,7 +134,7 @@ class PostgresDatabase:
         if not is_acquired:
             holder = (await connection.execute(_HOLDER, {"half": LOCK})).scalar_one_or_none()
             if self._session is not None and holder in {None, self._session}:
-                # A hanging server has not noticed the end of this process's session; no other process has the lock.
+                # A hung server has not ended this process's old session; no other process has the lock.
                 raise ConnectionError("the database has not ended the last session yet")
             raise StoreInUse(f"the store {self.display_name} is in use by another process")
         # The lock belongs to the session, not to the transaction.
@@ -157,7 +156,7 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """Return a new session in one transaction, which reads the state committed at its beginning."""
+        """Return a new session in one transaction, reading the state committed at its start."""
         server_settings = {"default_transaction_read_only": "on"}
         engine = _engine(self._url, self._timeout_s, server_settings, pool_size=1, isolation_level="REPEATABLE READ")
         try:
@@ -174,7 +173,7 @@ class PostgresDatabase:
 
 
 def _engine(url: URL, timeout_s: float, server_settings: dict[str, str], **options: Any) -> AsyncEngine:  # noqa: ANN401
-    # The server's time-out is shorter, so that its error, with the reason, arrives before the client's.
+    # The server's timeout is shorter, so that its more specific error arrives before the client's.
     ms = str(max(1, int(timeout_s * 800)))
     settings = {"application_name": "diem", "statement_timeout": ms, "lock_timeout": ms, **server_settings}
     settings["idle_in_transaction_session_timeout"] = str(int(timeout_s * 2000))
@@ -183,12 +182,12 @@ def _engine(url: URL, timeout_s: float, server_settings: dict[str, str], **optio
 
 
 async def _rollback(connection: AsyncConnection) -> None:
-    """Roll back and keep the session with its lock: a stand-by must not take over because a statement failed."""
+    """Roll back, keeping the session with its lock: a failed statement must not let a stand-by take over."""
     if connection.invalidated or connection.closed:
         return
     try:
         await connection.rollback()
-    except Exception:  # noqa: BLE001  # the session has ended meanwhile; the first error is the one to report
+    except Exception:  # noqa: BLE001  # the session has ended meanwhile; report the first error
         await _terminate(connection)
     except BaseException:
         await _terminate(connection)
@@ -200,14 +199,14 @@ async def _terminate(connection: AsyncConnection) -> None:
         return
     driver = (await connection.get_raw_connection()).driver_connection
     if isinstance(driver, asyncpg.Connection):
-        # Terminated, not closed: closing would wait for a server that does not answer.
+        # Terminated, not closed: closing would wait for an unresponsive server.
         driver.terminate()
     await connection.invalidate()
 
 
 @contextmanager
 def _driver_errors() -> Iterator[None]:
-    """Raise the driver's errors while it connects, which SQLAlchemy does not translate, as OSError."""
+    """Translate the driver's connection errors, left alone by SQLAlchemy, to OSError."""
     try:
         yield
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:

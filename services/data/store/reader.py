@@ -1,4 +1,4 @@
-"""Read committed data, through a bounded cache: current datasets and retained versions."""
+"""Reads committed data through a bounded cache: current datasets and retained versions."""
 
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ class Cache(ByteLru[str, StoredVersion]):
         super().__init__(max_bytes, lambda stored: len(stored.content))
 
     def put(self, key: str, value: StoredVersion) -> None:
-        """Cache a dataset, unless the same version or a later one is cached."""
+        """Cache a dataset unless the same or a later version is cached."""
         before = self.peek(key)
         if before is None or before.version < value.version:
             super().put(key, value)
@@ -36,7 +36,7 @@ _VERSIONS: Final = [
 
 
 def _retained(current: Select[Any], old: Select[Any]) -> CompoundSelect[Any]:
-    """Select the retained versions, newest first, without those that are overdue for deletion."""
+    """Select the retained versions, newest first, without those overdue for deletion."""
     # One statement, so that a concurrent commit cannot hide a version.
     listed = union_all(current, old.where(HISTORY.c.changed_ms >= bindparam("oldest")))
     return listed.order_by(desc("version")).limit(bindparam("at_most"))
@@ -110,7 +110,7 @@ class Reader:
         return found
 
     async def count(self, endpoint: str) -> int:
-        """Return the number of :meth:`versions`, which falls as versions expire.
+        """Return the number of :meth:`versions`, which drops as versions expire.
 
         Raises:
             StoreUnavailable: the database cannot be read.
@@ -147,8 +147,8 @@ class Reader:
             raise StoreUnavailable("the store cannot be read now") from error
 
     def committed(self, planned: WritePlan) -> None:
-        """Update the cached datasets among the committed ones."""
-        # Only those: caching everything written would evict what is read.
+        """Update cached datasets with the committed ones."""
+        # Only those: caching every write would evict datasets being read.
         for endpoint, head in planned.heads.items():
             if endpoint not in self._cache:
                 continue

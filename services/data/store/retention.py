@@ -1,4 +1,4 @@
-"""Retention: delete old versions by number and by age, and old idempotent replies, in batches beside the writes."""
+"""Retention: deletes old versions by number and age, and old idempotent replies, in batches beside the writes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, takewhile
@@ -13,15 +13,15 @@ from services.data.store.tables import HISTORY, REQUESTS
 from services.data.store.write_plan import LAST_VERSION, WritePlan
 
 SLACK: Final = 8
-"""Old versions that an endpoint may have beyond its limit, so that one statement deletes several."""
+"""Old versions allowed beyond an endpoint's limit, so that one statement deletes several."""
 BATCH: Final = 32
 """Endpoints over :data:`SLACK` before any is pruned; at most four times as many are pruned at once."""
 OVERDUE: Final = 2 * SLACK
-"""Old versions beyond its limit with which even a single endpoint is pruned: a store may have few endpoints."""
+"""Old versions beyond the limit at which even a single endpoint is pruned: a store may have few endpoints."""
 EXPIRED_PER_STATEMENT: Final = 500
-"""Expired versions deleted by one statement, at most."""
+"""Maximum number of expired versions deleted per statement."""
 FORGOTTEN_AT_ONCE: Final = 400
-"""Deleted endpoints forgotten in one transaction, at most."""
+"""Maximum number of deleted endpoints forgotten per transaction."""
 
 
 class StoredVersion(NamedTuple):
@@ -36,7 +36,7 @@ class StoredVersion(NamedTuple):
 FORGET_EVERY: Final = 64
 """Groups of writes between two deletions of expired idempotency keys and versions."""
 EXPIRE_EVERY: Final = 100
-"""Versions that become old between two deletions of expired ones; plus one group, as many as one statement deletes."""
+"""Versions replaced between two deletions of expired ones; plus one group, the limit of one statement."""
 KEY_LIFETIME_MS: Final = DAY_MS
 
 _PRUNE: Final = delete(HISTORY).where(
@@ -55,7 +55,7 @@ _OLDEST: Final = (
     .limit(EXPIRED_PER_STATEMENT)
     .subquery()
 )
-# By a list of sequences: for "all up to a number" PostgreSQL estimates a third of the table, and plans for that.
+# By a list of sequences: for "all up to a number" PostgreSQL plans for a third of the table.
 _EXPIRE: Final = delete(HISTORY).where(
     HISTORY.c.sequence.in_(select(_OLDEST.c.sequence).where(_OLDEST.c.changed_ms < bindparam("before")))
 )
@@ -79,8 +79,7 @@ class Retention:
 
     Args:
         limits: of the history.
-        counts: number of old versions by endpoint at the start.
-        max_keys: idempotency keys of each writer that are remembered.
+        counts: number of old versions by endpoint at the start. max_keys: remembered idempotency keys per writer.
         forgets: whether deleted endpoints are forgotten.
     """
 
@@ -101,7 +100,7 @@ class Retention:
             self._count(endpoint, count)
 
     async def delete_due(self, connection: AsyncConnection, planned: WritePlan, now_ms: int) -> None:
-        """Delete what is due in the transaction of a plan; record the pruned endpoints in the plan."""
+        """Delete due rows in the transaction of a plan; record the pruned endpoints in the plan."""
         if planned.heads and (due := self.due()):
             planned.pruned = due
             await prune(connection, due, self._limits.old)
@@ -121,22 +120,22 @@ class Retention:
     def forgettable(self, gone: Iterable[EndpointHead], now_ms: int) -> list[EndpointHead]:
         """Return the next deleted endpoints to forget: those whose last version has expired, too.
 
-        ``gone``: in the order of sequence, in which they are forgotten. One deleted by a clock that was ahead thus
-        delays the others; so does one without versions left, above which no new endpoint could begin.
+        ``gone``: in the order of sequence, which is kept. One deleted under a clock that was ahead thus delays the
+        others; so does one without versions left, above which no new endpoint could start.
         """
         before_ms = self._limits.oldest_ms(now_ms)
         due = takewhile(lambda head: head.changed_ms < before_ms and head.version < LAST_VERSION, gone)
         return list(islice(due, FORGOTTEN_AT_ONCE)) if self._forgets else []
 
     def forgotten(self, endpoints: Iterable[str]) -> None:
-        """Drop the counts of endpoints that the store has forgotten."""
+        """Drop the counts of forgotten endpoints."""
         for endpoint in endpoints:
             self._counts.pop(endpoint, None)
             self._due.pop(endpoint, None)
             self._overdue.discard(endpoint)
 
     def committed(self, planned: WritePlan) -> None:
-        """Update the counts after a commit: versions moved into the history, by missed commits too, and pruned ones."""
+        """Update counts after a commit: versions moved into the history, even by missed commits, and pruned ones."""
         self.reset_counts(planned.pruned)
         if self._limits.old:
             superseded = [head.endpoint for head, _ in planned.superseded]

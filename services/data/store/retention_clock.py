@@ -1,4 +1,4 @@
-"""The time by which ages are measured, which a wall clock that goes ahead and comes back moves little."""
+"""The clock for ages of retained data, robust against temporary jumps of the wall clock."""
 
 import math
 from typing import Final
@@ -7,19 +7,19 @@ from diem.process.clock import Clock
 from services.data.store.write_plan import EARLIEST_MS
 
 PACE: Final = 10
-"""Seconds by which the time advances in a second, at most: after a standstill of a week it is right again within 17 h,
-and an hour of a clock that is years ahead costs ten hours of a retention."""
+"""Maximum speed relative to real time: after a week's pause the time is right again within 17 h, and an hour of a clock
+years ahead costs ten hours of retention."""
 
 
 class RetentionClock:
-    """The wall clock's time, but never more than :data:`PACE` times as fast as time has passed.
+    """The wall clock's time, but never faster than :data:`PACE` times real time.
 
-    What is deleted by its age does not come back when a clock is corrected. Compared with the monotonic clock while the
-    process runs; between two processes the store keeps the time.
+    Data deleted by age does not come back when a clock is corrected. Compared with the monotonic clock while the
+    process runs; between processes the store keeps the time.
 
     Args:
         clock: of this machine.
-        reached_ms: the time that was reached before, in Unix milliseconds; 0: begin with the first that may be right.
+        reached_ms: the time reached before, in Unix milliseconds; 0: start with the first plausible one.
     """
 
     def __init__(self, clock: Clock, reached_ms: int) -> None:
@@ -28,12 +28,12 @@ class RetentionClock:
         self._at = clock.monotonic()
 
     def reached_ms(self) -> int:
-        """Return the greatest time that was reached, which never falls: for the order of what is retained."""
+        """Return the greatest time reached, which never decreases, for ordering retained data."""
         self._advance()
         return int(self._reached_ms)
 
     def now_ms(self) -> int:
-        """Return the present time: the earlier of the wall clock's and the one that was reached."""
+        """Return the current time: the earlier of the wall clock's and the time reached."""
         return min(self._advance(), int(self._reached_ms))
 
     def _advance(self) -> int:

@@ -1,4 +1,4 @@
-"""Rollback guard: a high-water mark kept outside of the database, which detects an older copy of the store."""
+"""Rollback guard: a high-water mark outside the database, to detect an older copy of the store."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ _logger = structlog.get_logger(__name__)
 
 
 class HighWaterMark(NamedTuple):
-    """The greatest sequence and version that a store has committed."""
+    """The greatest sequence and version committed by a store."""
 
     store: str
     sequence: int
@@ -41,7 +41,7 @@ class MarkFile:
             return None
 
     def write(self, mark: HighWaterMark) -> bool:
-        """Replace the mark; return whether this succeeded. A full disk costs the mark, not the service."""
+        """Replace the mark; return whether it succeeded. A full disk costs the mark, not the service."""
         try:
             replace_private(self._path, orjson.dumps(mark._asdict()))
         except OSError as error:
@@ -54,7 +54,7 @@ class MarkFile:
 
 
 class RollbackGuard:
-    """Keeps the mark of one store, and reports if the store is an older copy of itself.
+    """Keeps the mark of one store, and detects an older copy of it.
 
     Args:
         file: of the mark; None keeps none.
@@ -77,7 +77,7 @@ class RollbackGuard:
             self.went_back(self._greatest.sequence)
 
     def went_back(self, position: int) -> None:
-        """Mark the store as an older copy: it was once at ``position``, beyond its sequence."""
+        """Mark the store as an older copy: it once reached ``position``, beyond its sequence."""
         self._fail(f"it has been at position {position}")
 
     def log_is_ahead(self, endpoint: str, version: int) -> None:
@@ -89,14 +89,14 @@ class RollbackGuard:
         self._fail(f"the log has version {version} of {endpoint}, {held}")
 
     def _fail(self, proof: str) -> None:
-        # The first proof stays: there may be one for each endpoint, and a cause that changes hides itself.
+        # Keep the first proof: there may be one per endpoint, and a changing cause is confusing.
         if self._proof is None:
             self._proof = proof
             _logger.error("the store is an older copy of itself", reason=proof)
 
     @property
     def failure(self) -> str | None:
-        """Why the store cannot be used: it is an older copy; None when it is not."""
+        """Reason why the store, an older copy, cannot be used; None if it is not one."""
         if self._proof is None:
             return None
         return (
@@ -112,7 +112,7 @@ class RollbackGuard:
 
     def write(self) -> None:
         """Write the mark if it has changed."""
-        # Of an older copy its sequence does not count: a mark that is ahead of it stays as proof.
+        # An older copy's sequence does not count: a mark ahead of it stays as proof.
         if self._proof is None:
             version = max(self._index.version, self._greatest.version)
             self._greatest = HighWaterMark(self._store, self._index.changes.sequence, version)

@@ -42,7 +42,7 @@ class SqliteDatabase:
         except FileNotFoundError:
             found = None
         if self._file is not None and found != self._file:
-            # Writes would go to a file without a name.
+            # Writes would go to an unlinked file.
             raise StoreReplaced(f"the file {self.display_name} is another one")
         self._file = found
 
@@ -54,7 +54,7 @@ class SqliteDatabase:
             try:
                 yield connection
             except BaseException:
-                # The state in which SQLite left it is unknown.
+                # SQLite has left it in an unknown state.
                 await connection.invalidate()
                 raise
 
@@ -66,7 +66,7 @@ class SqliteDatabase:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """Return a reader's connection in a transaction: the write-ahead log keeps the state at its beginning."""
+        """Return a reader's connection in a transaction: the write-ahead log keeps the state at its start."""
         if not self.path.exists():
             raise DataError(f"there is no file {self.display_name}")
         async with self._reader.connect() as connection:
@@ -88,14 +88,14 @@ class SqliteDatabase:
 def writer_engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
     """Make the engine of the only writer: a transaction holds the write lock from its first statement.
 
-    A commit is on the disk when it returns (write-ahead log, synchronous FULL). A statement waits up to
-    ``busy_timeout_s`` for a lock of another process, in the connection's own thread.
+    Commits are durable on return (write-ahead log, synchronous FULL). A statement waits up to ``busy_timeout_s`` for
+    another process's lock, in the connection's own thread.
     """
     engine = create_async_engine(url, connect_args={"timeout": busy_timeout_s}, pool_size=1, max_overflow=0)
 
     @event.listens_for(engine.sync_engine, "connect")
     def _connect(connection: Any, _record: object) -> None:  # noqa: ANN401  # the driver's adapted connection
-        # The driver would begin transactions only at the first write; see ``_begin``.
+        # The driver would begin transactions only on the first write; see ``_begin``.
         connection.isolation_level = None
         _pragmas(connection, "journal_mode=WAL", "synchronous=FULL", "journal_size_limit=67108864", "cache_size=-8192")
 
@@ -134,10 +134,10 @@ def _pragmas(connection: Any, *pragmas: str) -> None:  # noqa: ANN401
 def _make_private(database: Path) -> None:
     """Remove the rights of group and others, also from files of an earlier release.
 
-    The database contains data that is not public, and digests of keys. SQLite creates its other files with the rights
-    of the database file.
+    The database contains private data, and digests of keys. SQLite creates its other files with the database file's
+    mode.
     """
-    # Errors are ignored: SQLite meets the same ones and reports them; files of another user stay as they are.
+    # Errors are ignored: SQLite will report them; other users' files stay unchanged.
     with suppress(OSError):
         database.touch(0o600, exist_ok=False)
     for path in (database, *(database.with_name(database.name + end) for end in ("-wal", "-shm"))):

@@ -1,4 +1,4 @@
-"""The store as used by the rest of the service: open it, write through its writer, read committed data."""
+"""The store's interface to the rest of the service: open it, write through its writer, read committed data."""
 
 import asyncio
 import uuid
@@ -39,7 +39,7 @@ class Loaded:
     old_versions: Mapping[str, int]
     """Number of old versions by endpoint."""
     retention_ms: int
-    """Time that the retention clock has reached; 0 in a store that has never had a change."""
+    """Time reached by the retention clock; 0 in a store without any change so far."""
 
 
 async def load(
@@ -47,7 +47,7 @@ async def load(
 ) -> Loaded:
     """Lock a database, create or migrate its tables, and read every endpoint's head. The caller closes the database.
 
-    ``wait``: as in :meth:`Store.open`. ``least_version``: endpoints of a store that is created begin above this.
+    ``wait``: as in :meth:`Store.open`. ``least_version``: endpoints of a new store begin above this.
 
     Raises:
         StoreInUse: another process has the store open.
@@ -82,7 +82,7 @@ async def load(
             await connection.commit()
     except ERRORS as error:
         raise StoreUnavailable(f"the store {database.display_name} cannot be opened: {reason(error)}") from error
-    # Of a store of an earlier release.
+    # From a store of an earlier release.
     retention_ms = retention_ms or max((head.changed_ms for head in index.heads.values()), default=0)
     return Loaded(store, index, cursor, old_versions, retention_ms)
 
@@ -108,7 +108,7 @@ class Store:
         history = limits.writer.history
         ages = RetentionClock(clock, loaded.retention_ms)
         self.reader = Reader(database, self.index, ages, history=history, cache_bytes=limits.cache_bytes)
-        # Kafka's log keeps what it was sent last of an endpoint that is no longer sent.
+        # Kafka's log keeps the last update of an endpoint no longer sent.
         forgets = not limits.writer.published and loaded.cursor is None
         retention = Retention(history, loaded.old_versions, limits.writer.max_keys, forgets=forgets)
         self.writer = Writer(
@@ -133,8 +133,8 @@ class Store:
             url: of the database.
             clock: the source of versions.
             limits: the store's limits.
-            mark: file of the high-water mark, not beside the database; it detects an older copy of the database.
-            wait: for a process that has just been killed, whose database has yet to notice.
+            mark: file of the high-water mark, not beside the database, to detect an older copy.
+            wait: for the lock of a process just killed.
 
         Raises:
             StoreInUse: another process has the store open.
@@ -145,7 +145,7 @@ class Store:
         database = database_at(url, limits.busy_timeout_s)
         file = None if mark is None else MarkFile(mark)
         try:
-            # A store that is missing was lost: clients hold versions of it, and a clock may have been ahead.
+            # A missing store was lost: clients hold its versions, and a clock may have been ahead.
             known = None if file is None else file.read()
             least = 0 if known is None or known.version >= LAST_VERSION else known.version
             loaded = await load(database, limits.inline, wait=wait, least_version=least)
@@ -156,7 +156,7 @@ class Store:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Self]:
-        """Accept writes while this is open; at the end, commit what is queued and close the database."""
+        """Accept writes in this context; at its end, commit queued ones and close the database."""
         self._writing = writing = asyncio.create_task(self.writer.run())
         marking = asyncio.create_task(self._rollback_guard.run())
         try:
@@ -174,14 +174,14 @@ class Store:
         """Wait until the writer has ended.
 
         Raises:
-            StoreInUse: another process has the store now, or it was replaced; it can no longer be served from here.
+            StoreInUse: another process has the store now, or it was replaced: it can no longer be served from here.
         """
         if self._writing is not None:
             await asyncio.shield(self._writing)
 
     @property
     def source(self) -> str:
-        """The source of the feed, to which its positions belong: the store's id, with what it has forgotten."""
+        """The source of the feed's positions: the store's id, with its forgotten sequence."""
         return feed.store_source(self.id, self.index.forgotten)
 
     @property
@@ -190,14 +190,14 @@ class Store:
         return self.index.changes
 
     def went_back(self, position: int) -> None:
-        """Mark the store as an older copy of itself: a reader has read it up to ``position``."""
+        """Mark the store as an older copy: a reader has read up to ``position``."""
         self._rollback_guard.went_back(position)
 
     def log_is_ahead(self, endpoint: str, version: int) -> None:
-        """Mark the store as an older copy of itself: its log has ``version`` of ``endpoint``, beyond the store's.
+        """Mark the store as an older copy: its log has ``version`` of ``endpoint``, beyond the store's.
 
-        May be called for every such endpoint: the greatest version goes into the high-water mark, above which a restore
-        begins.
+        May be called for every such endpoint: the greatest version enters the high-water mark, above which a restore
+        starts.
         """
         self._rollback_guard.log_is_ahead(endpoint, version)
 
@@ -208,14 +208,14 @@ class Store:
 
     @property
     def failure(self) -> str | None:
-        """Why the store cannot be used now; None when it can."""
+        """Reason why the store cannot be used now; None if it can."""
         return self._rollback_guard.failure or self.writer.failure
 
     async def transact(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Run and commit ``work``, which changes no endpoint, between the writer's transactions.
+        """Run and commit ``work``, which must not change endpoints, between the writer's transactions.
 
         Raises:
-            StoreUnavailable: the store cannot commit now; whether ``work`` was committed is unknown.
+            StoreUnavailable: the store cannot commit now; ``work`` may or may not have been committed.
         """
         try:
             async with self._database.writing() as connection:

@@ -1,4 +1,4 @@
-"""The tables, in the SQL that SQLite and PostgreSQL share, their migrations, and the publisher's cursor.
+"""The tables, in SQL common to SQLite and PostgreSQL, their migrations, and the publisher's cursor.
 
 The migrations create the tables; a test compares both.
 """
@@ -28,7 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.errors import DataError
 
-# Importing Alembic and running it takes a tenth of a second of CPU time: only a process with migrations to run pays.
+# Importing and running Alembic takes a tenth of a second of CPU: only with migrations to run.
 if TYPE_CHECKING:
     from alembic.config import Config
 
@@ -42,16 +42,16 @@ STORE: Final = Table(
     "store",
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    # Never changes: readers of the feed know by it that their positions belong to this store.
+    # Constant: identifies the store of a feed reader's positions.
     Column("store_id", String(64), nullable=False),
-    # The one counter of changes. Its row is locked until commit: a database sequence would hand out numbers that
-    # become visible out of order, and a cursor would skip some (docs/protocol.md section 0).
+    # The only counter of changes. Its row is locked until commit: numbers of a database sequence become visible out of
+    # order, and a cursor would skip some (docs/protocol.md section 0).
     Column("sequence", BigInteger, nullable=False),
-    # Clients may hold versions up to this one of endpoints that the store does not know: new ones begin above it.
+    # Clients may hold versions up to this one of unknown endpoints: new ones begin above it.
     Column("version_floor", BigInteger, nullable=False),
-    # The time by which ages are measured, as of the last change; 0: that of the latest change.
+    # Time of the retention clock at the last change; 0: take the latest change's.
     Column("retention_ms", BigInteger, nullable=False),
-    # Endpoints whose deletion has a sequence up to this one are no longer there, all of them.
+    # All endpoints deleted at sequences up to this one are gone.
     Column("forgotten", BigInteger, nullable=False),
 )
 
@@ -61,13 +61,13 @@ ENDPOINTS: Final = Table(
     Column("endpoint", String(256), primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False),
-    # UPDATE or GONE of diem.protocol.update; the row of a deleted endpoint stays until its history has expired.
+    # UPDATE or GONE of diem.protocol.update; a deleted endpoint's row stays until its history has expired.
     Column("kind", SmallInteger, nullable=False),
     Column("changed_ms", BigInteger, nullable=False),
     Column("unit", String(16), nullable=False),
     Column("resolution", String(8), nullable=False),
     Column("title", String(200), nullable=False),
-    # The source that wrote the data; empty for the API.
+    # Source of the data; empty for the API.
     Column("source", String(64), nullable=False),
     # Empty: unknown.
     Column("area", String(64), nullable=False),
@@ -81,8 +81,7 @@ ENDPOINTS: Final = Table(
 HISTORY: Final = Table(
     "history",
     METADATA,
-    # Of the change that made the version: rows are in the order of acceptance. In SQLite it is the rowid, so that rows
-    # are appended.
+    # Sequence of the change: rows are in order of acceptance. The rowid in SQLite, so that rows are appended.
     Column("sequence", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
     Column("endpoint", String(256), nullable=False),
     Column("version", BigInteger, nullable=False),
@@ -96,10 +95,10 @@ PUBLISHER: Final = Table(
     "publisher",
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    # The log that the cursor belongs to: ids of cluster and topics.
+    # Log of the cursor: ids of cluster and topics.
     Column("source", String(255), nullable=False),
     Column("sequence", BigInteger, nullable=False),
-    # What the publisher knows of the log of each partition (services.data.publisher.offsets).
+    # The publisher's knowledge of each partition's log (services.data.publisher.offsets).
     Column("logs", Text, nullable=False, server_default=""),
 )
 
@@ -139,7 +138,7 @@ API_KEYS: Final = Table(
     Column("per_minute", Integer, nullable=True),
     # Of an API key, a JSON list; empty: pages of every origin.
     Column("origins", Text, nullable=False),
-    # Endpoints that there may be below the prefixes of a write key for it to make another one; none: no bound.
+    # Limit of endpoints below a write key's prefixes for creating new ones; null: no limit.
     Column("max_endpoints", Integer, nullable=True),
 )
 
@@ -149,7 +148,7 @@ KEY_DAYS: Final = Table(
     Column("key_id", String(8), primary_key=True),
     # Days since 1970 (UTC).
     Column("day", Integer, primary_key=True, autoincrement=False),
-    # Reserved requests: never fewer than the answered ones.
+    # Reserved requests, never fewer than answered.
     Column("requests", BigInteger, nullable=False),
 )
 
@@ -160,11 +159,11 @@ class Cursor(NamedTuple):
     source: str
     sequence: int
     logs: str = ""
-    """What the publisher knows of the log of each partition, in its own form."""
+    """The publisher's knowledge of each partition's log, in its own format."""
 
 
 async def read_cursor(connection: AsyncConnection) -> Cursor | None:
-    """Return the publisher's cursor; None when nothing was published yet."""
+    """Return the publisher's cursor; None before the first publication."""
     row = (await connection.execute(select(PUBLISHER.c.source, PUBLISHER.c.sequence, PUBLISHER.c.logs))).one_or_none()
     return None if row is None else Cursor(*row)
 
@@ -187,12 +186,12 @@ def revision_of(connection: Connection) -> str | None:
 
 
 def check_known(connection: Connection) -> None:
-    """Check that this release knows the tables; raises DataError when they are of a later one."""
+    """Check that the tables are not of a later release; raises DataError."""
     check_revision(revision_of(connection))
 
 
 def check_revision(revision: str | None) -> None:
-    """Check that this release knows a revision of the tables; raises DataError when it is of a later one."""
+    """Check that a revision of the tables is not of a later release; raises DataError."""
     if revision in {None, REVISION}:
         return
     from alembic.script import ScriptDirectory  # noqa: PLC0415
@@ -205,7 +204,7 @@ def check_revision(revision: str | None) -> None:
 def upgrade(connection: Connection, revision: str = REVISION) -> None:
     """Run the outstanding migrations up to a revision, within the transaction of ``connection``.
 
-    An empty database gets the tables of this release at once; a test compares them with what the migrations make.
+    An empty database gets the tables of this release at once; a test compares them with the result of the migrations.
 
     Raises:
         DataError: the database is of a later release.
@@ -233,7 +232,7 @@ def downgrade(connection: Connection, revision: str) -> None:
 
 
 def drop(connection: Connection) -> None:
-    """Remove the tables of this release with what they hold, within the transaction of ``connection``."""
+    """Remove the tables of this release with their content, within the transaction of ``connection``."""
     METADATA.drop_all(connection)
     _ALEMBIC_VERSION.drop(connection)
 

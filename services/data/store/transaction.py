@@ -1,4 +1,4 @@
-"""Execute a group of writes in one transaction: read the rows they touch, plan, write."""
+"""Executes a group of writes in one transaction: reads the affected rows, plans, writes."""
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -13,7 +13,7 @@ from services.data.store.tables import ENDPOINTS, HISTORY, REQUESTS, STORE
 from services.data.store.write_plan import Basis, IdempotentReply, Write, WritePlan, plan
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in EndpointHead._fields]
-# FOR UPDATE locks the counter in PostgreSQL; in SQLite the transaction holds the write lock from its beginning.
+# FOR UPDATE locks the counter in PostgreSQL; in SQLite the transaction holds the write lock from its start.
 _COUNTER: Final = select(STORE.c.sequence, STORE.c.version_floor, STORE.c.forgotten).with_for_update()
 _TOUCHED: Final = select(*_HEADS).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)))
 _CHANGED_SINCE: Final = (
@@ -34,7 +34,7 @@ _UPDATE: Final = (
     .values({column.name: bindparam(column.name) for column in ENDPOINTS.c if column.name != "endpoint"})
 )
 _OLD: Final = [column.name for column in HISTORY.c]
-# Within the database, which has the replaced rows already.
+# Copied within the database, which already has the replaced rows.
 _REPLACED: Final = insert(HISTORY).from_select(
     _OLD,
     select(*(ENDPOINTS.c[name] for name in _OLD)).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True))),
@@ -42,7 +42,7 @@ _REPLACED: Final = insert(HISTORY).from_select(
 _SUPERSEDED: Final = insert(HISTORY)
 _INSERT_REPLIES: Final = insert(REQUESTS)
 _COUNT: Final = update(STORE).values(sequence=bindparam("reached"), retention_ms=bindparam("time_ms"))
-# Without those that a commit whose answer was lost has made again.
+# Without those recreated by a commit with a lost answer.
 _GONE: Final = (
     ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)),
     ENDPOINTS.c.sequence <= bindparam("upto"),
@@ -99,15 +99,15 @@ async def execute(
         writes: the group; the plan has the outcome of each.
         known: the sequence up to which the caller has applied changes.
         count: number of endpoints in the store.
-        max_endpoints: most endpoints that the store may hold.
+        max_endpoints: the store's limit of endpoints.
         all_names: names of all endpoints, sorted; needed for writes with a bound.
         now_ms: the time of acceptance.
-        retention_ms: the time reached by the retention clock, which the store keeps.
+        retention_ms: the time reached by the retention clock, to be stored.
         history: whether replaced versions are retained.
 
     Returns:
-        The executed plan, with what earlier commits have done whose answer was lost: heads beyond ``known``
-        (``missed``), and endpoints that they have ``forgotten``.
+        The executed plan, with the effects of earlier commits with lost answers: heads beyond ``known`` (``missed``),
+            and ``forgotten`` endpoints.
 
     Raises:
         StoreReplaced: the store's sequence is below ``known``.
@@ -134,10 +134,10 @@ async def execute(
 
 
 async def forget(connection: AsyncConnection, heads: Sequence[EndpointHead], *, known: int) -> int:
-    """Remove deleted endpoints with their history; return the sequence up to which all deleted ones are removed then.
+    """Remove deleted endpoints with their history; return the sequence up to which all deleted ones are then removed.
 
-    ``heads``: in the order of sequence, and none left out. New endpoints begin above their versions from now on, which
-    clients may hold. ``known``: as in :func:`execute`; the caller commits.
+    ``heads``: in order of sequence, without gaps. New endpoints begin above their versions from now on, as clients may
+    hold those. ``known``: as in :func:`execute`; the caller commits.
 
     Raises:
         StoreReplaced: the store's sequence is below ``known``.

@@ -1,4 +1,4 @@
-"""Plan the effects of a group of writes: versions, sequences, answers and refusals. Pure."""
+"""Plans the effects of a group of writes: versions, sequences, answers and refusals. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ from services.data.store.index import EndpointHead
 
 EARLIEST_MS: Final = 1_577_836_800_000
 LATEST_MS: Final = 4_102_444_800_000
-"""Beginnings of the years 2020 and 2100, between which a clock is believed: a version that it has made stays."""
+"""Start of the years 2020 and 2100, between which a clock is trusted: its versions are permanent."""
 LAST_VERSION: Final = GREATEST_VERSION - 1_000
-"""Version from which on an endpoint cannot change; what is left is for writes with one endpoint several times."""
+"""Version from which an endpoint cannot change; the rest is for writes with repeated endpoints."""
 _DELETED: Final = "deleted ones included until they are forgotten"
 
 
 def check_time(now_ms: int) -> None:
-    """Raise WrongClock if no clock that is right can show this time."""
+    """Raise WrongClock for an implausible time."""
     if not EARLIEST_MS <= now_ms < LATEST_MS:
         year = 1970 + int(now_ms / (365.2425 * DAY_MS))
         raise WrongClock(f"the clock of this machine is wrong (it is in the year {year}): correct it")
@@ -52,16 +52,16 @@ class IdempotencyKey(NamedTuple):
     key: str
     digest: bytes
     writer: str = ""
-    """Id of the write key, to which the name belongs; empty: of the key file."""
+    """Id of the owning write key; empty: the key file's."""
 
     @property
     def owned(self) -> tuple[str, str]:
-        """The name, and whose it is."""
+        """The name with its owner."""
         return self.key, self.writer
 
 
 class EndpointBound(NamedTuple):
-    """How many endpoints there may be below the prefixes of a write key for it to make another one.
+    """Limit of endpoints below a write key's prefixes for creating another one.
 
     ``prefixes``: whole segments; empty: all endpoints. Deleted endpoints count until they are forgotten.
     """
@@ -76,7 +76,7 @@ class EndpointBound(NamedTuple):
         apart = [prefix for prefix in self.prefixes if not any(up in self.prefixes for up in ancestors(prefix))]
         total = 0
         for prefix in dict.fromkeys(apart):
-            # What is below a prefix sorts from "/" on, and "0" is the character after that.
+            # Names below a prefix sort from "/" on; "0" is the next character.
             first, end = (bisect_left(names, prefix + character) for character in "/0")
             at = bisect_left(names, prefix)
             total += end - first + (at < len(names) and names[at] == prefix)
@@ -96,7 +96,7 @@ class Write:
     source: str = ""
     key: IdempotencyKey | None = None
     bound: EndpointBound | None = None
-    """Of the write key; None: that of the store alone."""
+    """Bound of the write key; None: only the store's."""
 
     @property
     def endpoints(self) -> list[str]:
@@ -113,7 +113,7 @@ class IdempotentReply(NamedTuple):
 
 @dataclass(slots=True)
 class WritePlan:
-    """Rows to write, and the answers to give once they are committed."""
+    """Rows to write, and the answers once they are committed."""
 
     sequence: int
     began: int
@@ -124,12 +124,12 @@ class WritePlan:
     requests: dict[tuple[str, str], IdempotentReply] = field(default_factory=dict)
     """Replies by name and writer."""
     replaced: list[str] = field(default_factory=list)
-    """Endpoints whose stored version is replaced and moves into the history."""
+    """Endpoints whose stored version moves into the history."""
     superseded: list[tuple[EndpointHead, bytes]] = field(default_factory=list)
-    """Versions accepted and replaced within the group, with their contents; they go into the history directly."""
+    """Versions accepted and replaced within the group, with contents, written directly to the history."""
     unchanged: int = 0
     missed: list[EndpointHead] = field(default_factory=list)
-    """Heads of an earlier commit whose answer was lost."""
+    """Heads of an earlier commit with a lost answer."""
     pruned: list[str] = field(default_factory=list)
     """Endpoints whose oldest versions are deleted in the same transaction."""
     forgotten: int = 0
@@ -138,27 +138,27 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The state of the store in the transaction, as far as a plan depends on it."""
+    """The part of the store's state that a plan depends on."""
 
     heads: Mapping[str, EndpointHead]
-    """Heads of the endpoints that the writes touch."""
+    """Heads of the affected endpoints."""
     replies: Mapping[tuple[str, str], IdempotentReply]
     """Replies to earlier requests with the writes' idempotency keys, by name and writer."""
     sequence: int
     """The counter."""
     count: int
-    """Number of endpoints in the store, with deleted ones that are not forgotten yet."""
+    """Number of endpoints in the store, including deleted ones not yet forgotten."""
     max_endpoints: int
     now_ms: int
     """The time of acceptance."""
     floor: int = 0
-    """Versions of endpoints that are not in the store begin above this."""
+    """Versions of endpoints not in the store begin above this."""
     names: Sequence[str] = ()
     """All endpoints in the store, sorted."""
 
 
 def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
-    """Plan writes in order, each separately: a refused one does not affect the others."""
+    """Plan writes in order, independently: a refused one does not affect the others."""
     result = WritePlan(basis.sequence, basis.sequence)
     for write in writes:
         try:
@@ -272,7 +272,7 @@ def _described(dataset: Dataset, head: EndpointHead | None) -> tuple[str, str, s
 
 
 def _archive(so_far: WritePlan, head: EndpointHead | None) -> None:
-    """Move the version of ``head``, which is about to be replaced, into the history."""
+    """Move the version of ``head``, about to be replaced, into the history."""
     if head is None:
         return
     if head.sequence > so_far.began:

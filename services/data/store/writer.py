@@ -1,4 +1,4 @@
-"""The only writer of the store: queue writes up to a bound, commit them in groups, and answer each."""
+"""The only writer of the store: queues writes up to a bound, commits them in groups, and answers each."""
 
 import asyncio
 from collections import deque
@@ -22,7 +22,7 @@ from services.data.store.tables import Cursor, write_cursor
 from services.data.store.write_plan import Accepted, IdempotencyKey, Write, WritePlan, check_time
 
 MAX_GROUP: Final = 400
-"""Most endpoints in one transaction: enough to share a commit, few enough for a short transaction."""
+"""Maximum number of endpoints per transaction: enough to share a commit, few enough to stay short."""
 RETRY_AFTER_S: Final = 2
 CHECK_EVERY_S: Final = 2.0
 """Interval at which an idle writer checks that the database is reachable and owned by this process."""
@@ -69,15 +69,15 @@ class CommitObserver(Protocol):
 class Writer:
     """Queues writes with :meth:`submit`, commits them in :meth:`run`; nothing else writes endpoints to the store.
 
-    When the store cannot commit, all waiting writes are refused with :class:`StoreUnavailable`, and nothing of them is
-    stored. The writer then probes the store once a second, so that writes succeed again as soon as disk or lock allows.
+    When the store cannot commit, all waiting writes are refused with :class:`StoreUnavailable`, and not stored. The
+    writer then probes the store once a second, so that writes succeed again as soon as disk or lock allows.
 
     Args:
         database: owned by this process.
-        index: applies every commit first, which sends it to readers of the feed.
+        index: applies every commit first, sending it to feed readers.
         clock: the time of acceptance.
         limits: bounds of queue and store.
-        ages: the time by which the ages of what is retained are measured.
+        ages: clock for the ages of retained data.
         retention: deletes old versions in the same transactions.
         observers: called after every commit, in order.
     """
@@ -131,7 +131,7 @@ class Writer:
         return await self.submit(Write(datasets=datasets, source=source, key=key))
 
     async def delete(self, endpoint: str, *, key: IdempotencyKey | None = None) -> Accepted:
-        """Delete an endpoint; the deletion is a change with a version of its own.
+        """Delete an endpoint; the deletion is a change with its own version.
 
         Raises:
             UnknownEndpoint, EndpointDeleted: the endpoint does not exist.
@@ -190,7 +190,7 @@ class Writer:
             except (*ERRORS, WrongClock) as error:
                 refusal = self._fail(error)
                 if group:
-                    # Those queued meanwhile have waited as long for the same disk or lock.
+                    # Writes queued meanwhile waited for the same disk or lock.
                     self._refuse_all(refusal)
             except Exception as error:
                 if not group:
@@ -215,7 +215,7 @@ class Writer:
                 await self._forget()
 
     def keep_cursor(self, cursor: Cursor) -> None:
-        """Write the publisher's cursor with the next group, or by itself when there is none."""
+        """Write the publisher's cursor with the next group, or alone if there is none."""
         self._cursor = cursor
         self._wake.set()
 
@@ -255,7 +255,7 @@ class Writer:
 
         Raises:
             StoreInUse, SQLAlchemyError, OSError: the transaction failed; nothing is answered yet.
-            WrongClock: nothing is committed by such a clock.
+            WrongClock: nothing is committed under such a clock.
         """
         now_ms = self._now_ms()
         await self._forget()
@@ -292,7 +292,7 @@ class Writer:
             pending.settle(outcome)
 
     async def _forget(self) -> None:
-        """Forget deleted endpoints that are due, in transactions before those of the writes that need their room."""
+        """Forget due deleted endpoints, in transactions before the writes that need their room."""
         while due := self._retention.forgettable(self._index.gone.values(), self._ages.now_ms()):
             async with self._database.writing() as connection:
                 forgotten = await transaction.forget(connection, due, known=self._index.changes.sequence)

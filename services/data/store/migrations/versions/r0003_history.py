@@ -15,7 +15,7 @@ def upgrade() -> None:
     """Add the columns area and quantity, and make the table history."""
     added = [sa.Column(name, sa.String(length), nullable=False, server_default="") for name, length in COLUMNS]
     if op.get_bind().dialect.name == "sqlite":
-        # Before the content: SQLite reads through all of that to reach what is behind it.
+        # Before the content: SQLite must read through it to reach later columns.
         with op.batch_alter_table("endpoints", recreate="always") as table:
             for column in added:
                 table.add_column(column, insert_before="digest")
@@ -37,7 +37,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove them with what they hold; the current data stays."""
+    """Remove them with their content; the current data stays."""
     op.drop_table("history")
     with op.batch_alter_table("endpoints") as table:
         for name, _ in COLUMNS:

@@ -22,7 +22,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove them, and the keys that an earlier release would take for unlimited ones: write keys, expiring keys."""
+    """Remove them, and the keys unlimited in earlier releases: write keys, expiring keys."""
     op.execute("DELETE FROM key_days WHERE key_id IN (SELECT id FROM api_keys WHERE expires_ms IS NOT NULL)")
     op.execute("DELETE FROM api_keys WHERE writes = 1 OR expires_ms IS NOT NULL")
     with op.batch_alter_table("api_keys") as table:

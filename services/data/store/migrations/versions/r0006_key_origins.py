@@ -15,7 +15,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove it, and the keys that an earlier release would accept from every page."""
+    """Remove it, and the keys restricted by it."""
     op.execute("DELETE FROM key_days WHERE key_id IN (SELECT id FROM api_keys WHERE origins <> '')")
     op.execute("DELETE FROM api_keys WHERE origins <> ''")
     with op.batch_alter_table("api_keys") as table:

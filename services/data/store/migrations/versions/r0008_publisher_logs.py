@@ -1,4 +1,4 @@
-"""What the publisher knows of the log of each partition."""
+"""The publisher's knowledge of each partition's log."""
 
 import sqlalchemy as sa
 from alembic import op

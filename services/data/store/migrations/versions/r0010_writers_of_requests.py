@@ -10,7 +10,7 @@ depends_on = None
 
 
 def _rebuild(*key: str, columns: str) -> None:
-    """Replace the table by one with another primary key: SQLite cannot change that of an existing one."""
+    """Replace the table with one of another primary key: SQLite cannot change an existing one."""
     op.create_table(
         "requests_new",
         sa.Column("key", sa.String(255), primary_key="key" in key),
@@ -32,6 +32,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove it, and the keys of write keys, which an earlier release would take for everybody's."""
+    """Remove it, and the keys of write keys, which earlier releases would share."""
     op.execute("DELETE FROM requests WHERE writer <> ''")
     _rebuild("key", columns="key, digest, answer, created_ms")

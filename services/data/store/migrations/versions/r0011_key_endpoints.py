@@ -1,4 +1,4 @@
-"""The number of endpoints that a write key may have."""
+"""Endpoint limit of write keys."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -15,7 +15,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove it, and the keys that an earlier release would take for unlimited ones."""
+    """Remove it, and the keys limited by it."""
     op.execute("DELETE FROM api_keys WHERE max_endpoints IS NOT NULL")
     with op.batch_alter_table("api_keys") as table:
         table.drop_column("max_endpoints")

@@ -1,4 +1,4 @@
-"""Up to which sequence deleted endpoints are forgotten."""
+"""Sequence up to which deleted endpoints are forgotten."""
 
 import uuid
 
@@ -17,7 +17,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove it; a store that has forgotten some becomes another one: its readers may hold them, and begin again."""
+    """Remove it; a store that has forgotten endpoints gets a new id, so that readers holding them start over."""
     op.execute(sa.text("UPDATE store SET store_id = :id WHERE forgotten > 0").bindparams(id=str(uuid.uuid4())))
     with op.batch_alter_table("store") as table:
         table.drop_column("forgotten")

@@ -1,4 +1,4 @@
-"""Commands of ``diem`` as a person can paste them: with the path of the program where the shell would not find it."""
+"""Pasteable commands of ``diem``: with the path of the program if the shell would not find it."""
 
 import os
 import re
@@ -13,17 +13,17 @@ _QUOTED: Final = re.compile(r"`diem (?=[a-z-])")
 
 
 def diem_command(*arguments: str) -> str:
-    """Return the command line of ``diem`` with these arguments, to be pasted in the present directory."""
+    """Return the command line of ``diem`` with these arguments, to paste in the current directory."""
     return f"{program()} {shlex.join(arguments)}" if arguments else program()
 
 
 def pasteable(text: str) -> str:
-    """Return a message with the commands in it, which are in backticks, as :func:`diem_command` writes them."""
+    """Return a message with its commands, in backticks, in the form of :func:`diem_command`."""
     return _QUOTED.sub(lambda _found: f"`{program()} ", text)
 
 
 def program() -> str:
-    """Return how a shell in the present directory starts this ``diem``: by name, path or module."""
+    """Return this ``diem`` as started by a shell in the current directory: by name, path or module."""
     script = Path(sys.executable).with_name(NAME)
     if not script.is_file():
         return f"{shlex.quote(sys.executable)} -m deploy"
@@ -34,9 +34,9 @@ def program() -> str:
 
 
 def _relative(script: Path) -> str:
-    """Return the path from the present directory; with a slash, without which a shell looks on its PATH."""
+    """Return the path from the current directory, with a slash, lest the shell search its PATH."""
     try:
         path = os.path.relpath(script)
-    except OSError:  # the present directory was removed
+    except OSError:  # the current directory was removed
         return str(script)
     return path if os.sep in path else f"{os.curdir}{os.sep}{path}"

@@ -38,7 +38,7 @@ class JarsUnavailable(DiemError):
 
 
 def print_progress(what: str) -> Progress:
-    """Return a function that writes one line to standard error when a download begins."""
+    """Return a function that writes one line to standard error when a download starts."""
 
     def write(there: int, total: int) -> None:
         if there == 0:
@@ -56,7 +56,7 @@ class Jar(NamedTuple):
 
     @property
     def file(self) -> str:
-        """File name in the cache, with the group: artifacts of different groups may have the same name."""
+        """File name in the cache, with the group: artifact names are not unique across groups."""
         return f"{self.coordinate.replace(':', '-')}.jar"
 
     def is_intact(self, path: Path) -> bool:
@@ -69,7 +69,7 @@ class Jar(NamedTuple):
 
 
 def locked(text: str) -> tuple[Jar, ...]:
-    """Parse a lock file: ``coordinate sha256`` on each line that is not a comment."""
+    """Parse a lock file: lines of ``coordinate sha256``, and comments."""
     lines = (line.split() for line in text.splitlines() if line.strip() and not line.startswith("#"))
     return tuple(Jar(coordinate, sha256) for coordinate, sha256 in lines)
 
@@ -83,7 +83,7 @@ def fetch(coordinate: str, scratch: Path) -> Path:
     group, artifact, version = coordinate.split(":")
     try:
         found = MavenContext(repo_cache=scratch).project(group, artifact).at_version(version).artifact().resolve()
-    except OSError as error:  # also the base of the errors of requests
+    except OSError as error:  # also the base of requests' errors
         raise JarsUnavailable(f"{coordinate} cannot be downloaded ({_short(error)})") from error
     except RuntimeError as error:
         raise JarsUnavailable(f"{coordinate} is not in the registry") from error
@@ -98,12 +98,12 @@ class JarSet:
     """Name of their directory in the cache: program and version."""
     lock: Path
     of: str
-    """Description for messages: the jars of what."""
+    """Name of the jars' program, for messages."""
     advice: str
     """Alternative to the jars, for messages."""
 
     def cache_directory(self) -> Path:
-        """Return where the jars are kept: below XDG_CACHE_HOME, else below ``~/.cache``."""
+        """Return the directory of the jars: below XDG_CACHE_HOME, else below ``~/.cache``."""
         base = os.environ.get("XDG_CACHE_HOME", "")
         # The XDG specification: ignore relative paths.
         root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
@@ -154,7 +154,7 @@ def _missing(jars: tuple[Jar, ...], directory: Path) -> list[Jar]:
 
 
 def _download(jars: tuple[Jar, ...], directory: Path, progress: Progress, fetch: Fetch) -> None:
-    missing = _missing(jars, directory)  # again: another process may have downloaded them meanwhile
+    missing = _missing(jars, directory)  # recheck: another process may have downloaded them meanwhile
     scratch = directory / "partial"
     for number, jar in enumerate(missing):
         progress(len(jars) - len(missing) + number, len(jars))
@@ -171,7 +171,7 @@ def _download(jars: tuple[Jar, ...], directory: Path, progress: Progress, fetch:
 
 
 def _short(error: OSError) -> str:
-    """Return the kind of error in a word or two: the text of a connection error fills half a screen."""
+    """Return the kind of error in a word or two: a connection error's text fills half a screen."""
     return error.strerror or type(error).__name__
 
 
@@ -190,7 +190,7 @@ def resolve(roots: Iterable[str], left_out: Collection[str] = ()) -> list[str]:
 
 
 def write_lock(lock: Path, header: str, coordinates: Iterable[str]) -> None:
-    """Download these jars and write their lock file, which replaces the old one atomically."""
+    """Download these jars and write their lock file, replacing the old one atomically."""
     lines = [f"# {header}\n"]
     with tempfile.TemporaryDirectory() as scratch:
         for coordinate in coordinates:

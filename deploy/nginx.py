@@ -1,6 +1,6 @@
 """nginx in front of every server slot: its configuration (docs/reliability.md 3.3, 3.4), and its command line.
 
-The configuration is rendered once, with the slots that are not used yet: a reload would cut every open client at
+The configuration is rendered once, including unused slots: a reload would cut every open client at
 ``worker_shutdown_timeout``. A slot without a server refuses at once (on this machine in well under 0.1 ms) and is
 passed over. A probe goes before each client, so that none waits for a server that hangs. Needs nginx-config-builder, an
 extra: import it only for modes behind nginx.
@@ -28,39 +28,38 @@ from services.data.cache_control import IMMUTABLE
 PER_ADDRESS: Final = 50
 CONNECTS_PER_S: Final = 50
 DATA_READS: Final = 6
-"""Requests for data that a browser sends at once to one origin: after an update all pages of an address may."""
+"""Concurrent requests for data of one browser per origin, as from all pages of an address after an update."""
 READS_PER_S: Final = 20
-"""Reads without a key, which the cache may answer, of an address for each client that it may have: as many as the Data
-Service answers one address."""
+"""Reads without a key, possibly cached, of an address per allowed client: the Data Service's limit of one address."""
 MAX_WORKERS: Final = 4
 MAX_CONNECTIONS: Final = 32_768
-"""Of one worker, which allocates about 400 bytes for each at its start."""
+"""Connections of one worker, which allocates about 400 bytes for each at its start."""
 RESERVED_FILES: Final = 64
-"""Descriptors of a worker for other uses than connections: listeners, logs, epoll."""
+"""A worker's descriptors besides connections: listeners, logs, epoll."""
 BODY_BUFFER_BYTES: Final = 16 * 1024
-"""Of a request's body in nginx: it is passed on while it arrives, so that the Data Service refuses it, or ends it."""
+"""Timeout of a request's body in nginx, passed on while it arrives, so that the Data Service refuses or ends it."""
 BULK_BYTES: Final = 1024 * 1024
 SLACK_BYTES: Final = 64 * 1024
-"""Above the Data Service's own limits, so that the Data Service rejects and explains what is too large."""
+"""Above the Data Service's own limits, so that the Data Service rejects oversized bodies with an explanation."""
 
 CONNECT_TIMEOUT_MS: Final = 300
-"""To a server: its kernel answers within the round trip of the network. A host that is gone answers nothing."""
+"""Connect timeout to a server: its kernel answers within a network round trip, a dead host never."""
 PROBE_S: Final = 2
-"""A server that has not answered a probe for so long hangs, or is too busy for another client."""
+"""Timeout of a probe: a slower server hangs, or is too busy for another client."""
 PROBES_MS: Final = 4500
-"""Within this the next server is probed: of those that hang, three."""
+"""Time for probing further servers: up to three hung ones."""
 FAILED_S: Final = 5
-"""A server that was silent or refused is passed over for so long: longer than the probes that may follow its own."""
+"""Time that a silent or refusing server is skipped, longer than the probes that may follow its own."""
 WEIGHT: Final = 10_000
-"""Of the first slot, and one more for each further one: they matter only where numbers of connections are equal."""
+"""Weight of the first slot, increasing by one: relevant only for equal numbers of connections."""
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
-"""Cached responses; the cache manager, which looks every 10 s, removes the least recently used beyond it."""
+"""Size of the cache; every 10 s, the cache manager removes the least recently used responses beyond it."""
 CACHED: Final = "10m"
-"""A response is used for so long, and removed when it was not used for as long."""
+"""Time that a response is valid, and kept unused."""
 
 _RELAYED: Final = '"1.1 relay"'
-"""Via field of a request that a proxy has forwarded which is not one of the front proxies."""
+"""Via field of a request forwarded by a proxy other than the front proxies."""
 
 Content = tuple[str, str | Sequence[str]]
 
@@ -69,8 +68,8 @@ Content = tuple[str, str | Sequence[str]]
 class NginxPlan:
     """Input of the configuration.
 
-    ``slots`` are addresses with ports of all servers that may ever run, ``data`` those of the Data Service and its
-    stand-bys. ``directory`` is nginx's own.
+    ``slots`` are addresses with ports of all possible servers, ``data`` those of the Data Service and its stand-bys.
+    ``directory`` is nginx's own.
 
     ``per_address`` limits the WebSocket connections of one address, and its REST requests in progress (of data, which
     costs least, ``DATA_READS`` times as many); ``connects_per_s`` the rate at which it may open WebSocket connections
@@ -137,11 +136,11 @@ def _top(plan: NginxPlan) -> Any:  # noqa: ANN401  # the library has no types
         *_options(
             ("daemon", "off"),
             ("pid", _quoted(plan.directory / "nginx.pid")),
-            # Standard error is the log file of ``diem up``, which is bounded.
+            # Standard error is the bounded log file of ``diem up``.
             ("error_log", "stderr warn"),
             ("worker_processes", str(max(1, min(plan.workers, MAX_WORKERS)))),
             ("worker_rlimit_nofile", str(connections(plan.open_files) + RESERVED_FILES)),
-            # A new certificate comes with new workers: the old ones keep their clients until these leave.
+            # A new certificate starts new workers; the old ones keep their clients until those leave.
             ("worker_shutdown_timeout", "60s" if plan.certificate is None else "12h"),
         ),
         _block("events", ("worker_connections", str(connections(plan.open_files)))),
@@ -153,7 +152,7 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
     return _block(
         "http",
         ("access_log", "off"),
-        # Not warn: the log would have query strings, and a line for each attempt at an unused slot.
+        # Not warn: it would log query strings, and a line for each attempt at an unused slot.
         ("error_log", "stderr crit"),
         ("server_tokens", "off"),
         *_temporary_paths(plan.directory),
@@ -168,9 +167,9 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
         *([] if plan.cache is None else _cache(plan, plan.cache)),
         _block(
             "upstream servers",
-            ("zone", "servers 256k"),  # the workers share their counts and marks
+            ("zone", "servers 256k"),  # shared by all workers
             "least_conn",
-            # Of equals nginx would take one after the other: the one that was probed must be the one that is used.
+            # Among equals nginx would rotate: the probed server must be the one used.
             (
                 "server",
                 [
@@ -180,7 +179,7 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
             ),
         ),
         _block(
-            # The same without marks, for when all are marked as failed (ADR 5).
+            # The same without marks, if all are marked as failed (ADR 5).
             "upstream all_servers",
             ("zone", "all_servers 256k"),
             "least_conn",
@@ -197,18 +196,18 @@ def _http(plan: NginxPlan) -> Any:  # noqa: ANN401
 
 
 def _data_servers(data: tuple[str, ...]) -> list[str]:
-    """Return the servers of REST: a stand-by, which refuses connections until it has the store, is tried once a second.
+    """Return the servers of REST: a stand-by, refusing connections until it has the store, is tried once a second.
 
-    A single one is never marked as failed, because there is no other.
+    A single one is never marked as failed.
     """
     failures = "max_fails=0" if len(data) == 1 else "max_fails=1 fail_timeout=1s"
     return [f"{address} {failures}" for address in data]
 
 
 def _forwarding(front_proxies: tuple[str, ...]) -> list[Content | Any]:
-    """Return what believes front proxies, and marks requests that any other proxy has forwarded (``$via``).
+    """Return the directives to trust front proxies, and mark requests forwarded by any other proxy (``$via``).
 
-    Servers must know of the latter even though the fields of such requests are overwritten.
+    Servers need the mark because the fields of such requests are overwritten.
     """
     fields = '"$http_x_forwarded_for$http_forwarded$http_via"'
     if not front_proxies:
@@ -231,14 +230,14 @@ def _forwarding(front_proxies: tuple[str, ...]) -> list[Content | Any]:
 
 
 def _address(plan: NginxPlan) -> str:
-    """Return the variable by which limits tell addresses apart; empty: there is no limit."""
+    """Return the variable used as the address in limits; if empty, there is no limit."""
     return "$network" if plan.limit_loopback else "$limited_address"
 
 
 def _network() -> list[Content | Any]:
-    """Return what sets ``$network``: the address of a client, of IPv6 its /64, which is what one network has.
+    """Return the directives for ``$network``: a client's address, for IPv6 its /64, the size of one network.
 
-    No variable has a part of an address without a regular expression. It is not in a map (CVE-2026-42533); and neither
+    Extracting part of an address requires a regular expression. It is not in a map (CVE-2026-42533); and neither
     ``rewrite`` nor numbered captures are used anywhere here (CVE-2026-42945, CVE-2026-9256). An address begins with
     four groups, or with fewer before ``::``, which stands for the rest of them, except after one group: there some
     networks share a limit. One that begins with ``::`` is IPv4 or this machine.
@@ -253,7 +252,7 @@ def _network() -> list[Content | Any]:
 
 
 def _limited_address() -> list[Any]:
-    """Return what leaves clients of this machine without an address; not those that another proxy forwards."""
+    """Return the directives that exempt local clients from limits, except those forwarded by another proxy."""
     return [
         _block("geo $here", ("default", "elsewhere"), ("127.0.0.0/8", "here"), ("::1/128", "here")),
         _block('map "$here$via" $limited_address', ("default", "$network"), ('"here"', '""')),
@@ -269,16 +268,16 @@ def _request_zones(plan: NginxPlan) -> list[str]:
 def _caching(plan: NginxPlan) -> Sequence[Content]:
     if plan.cache is None:
         return ()
-    # The Data Service does not see reads that are answered from the cache.
+    # The Data Service does not see reads answered from the cache.
     return (*_CACHING, ("limit_req", f"zone=reads burst={2 * READS_PER_S * plan.per_address} nodelay"))
 
 
 def _cache(plan: NginxPlan, directory: Path) -> list[Content | Any]:
     """Return the cache of named versions, which never change, and ``$data_cache``: whether a request may use it.
 
-    Requests with credentials pass it by: the Data Service decides on their rights, and counts them. So do requests for
-    the current version: none of their responses may be cached, so they would wait for each other in turn. The usual
-    values of Accept only, because there is a response in the cache for each value.
+    Requests with credentials bypass it: the Data Service checks their rights and counts them. So do requests for the
+    current version: none of their responses may be cached, so they would wait for each other in turn. The usual values
+    of Accept only, because there is a response in the cache for each value.
     """
     bounds = f"keys_zone=data:8m max_size={CACHE_BYTES} inactive={CACHED}"
     return [
@@ -289,16 +288,16 @@ def _cache(plan: NginxPlan, directory: Path) -> list[Content | Any]:
             *((f'"{accept}"', "data") for accept in ("", "*/*", "application/json", "text/csv")),
         ),
         _block("map $arg_version $cache_of_version", ("default", "$cache_of_format"), ('""', "off")),
-        # Each name in one spelling; others are for the Data Service to judge.
+        # Only one spelling of each name; others are up to the Data Service.
         _block(
             "map $http_host $cache_of_host",
             ("default", "off"),
             *((f'"{each}"', "$cache_of_version") for host in plan.hosts for each in (host, f"{host}:{plan.port}")),
         ),
         _block("map $http_authorization $data_cache", ("default", "off"), ('""', "$cache_of_host")),
-        # The others have the limits of their plans.
+        # Others have their plans' limits.
         _block("map $http_authorization $keyless", ("default", '""'), ('""', _address(plan))),
-        # Only what the Data Service gives to everybody.
+        # Only responses that the Data Service gives to everybody.
         _block("map $upstream_http_cache_control $not_public", ("default", "1"), (f'"{IMMUTABLE}"', '""')),
     ]
 
@@ -333,8 +332,8 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("recursive_error_pages", "on"),
         _websocket(plan),
         _probe(),
-        # Clients that found no server: without another probe, and at last without marks. There a server's 503 is passed
-        # on, with the reason.
+        # Clients that found no server: first without another probe, then without marks, where a server's 503 is passed
+        # on, with its reason.
         _block("location @unmarked", ("error_page", _ALL_MARKED), *_to_servers("servers")),
         _block("location @all", *_to_servers("all_servers", "error timeout")),
         _refused(plan),
@@ -348,7 +347,7 @@ def _listener(plan: NginxPlan) -> list[Content]:
     address = f"[{plan.listen}]:{plan.port}" if ":" in plan.listen else f"{plan.listen}:{plan.port}"
     ssl = "" if plan.certificate is None else " ssl"
     both = " ipv6only=off" if plan.listen == "::" else ""
-    # Each worker has a socket of its own then; those of one that has died stay open in the master.
+    # Each worker would have its own socket; a dead one's stay open in the master.
     reserved = " reuseport" if plan.reserved else ""
     addresses = [address, *([f"[::1]:{plan.port}"] if plan.both_loopbacks else [])]
     listen = ("listen", [f"{each}{ssl}{both}{reserved}" for each in addresses])
@@ -372,17 +371,17 @@ def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("limit_conn", f"clients {plan.per_address}"),
         ("limit_req", f"zone=connects burst={2 * plan.connects_per_s} nodelay"),
         ("auth_request", _PROBE),
-        # 500: no probe was answered. 504: the server was silent all the same, and is marked now.
+        # 500: no probe was answered. 504: the server was silent nevertheless, and is now marked.
         ("error_page", ["429 @refused", "500 504 = @unmarked", _ALL_MARKED]),
         *_to_servers("servers"),
     )
 
 
 def _probe() -> Any:  # noqa: ANN401
-    """Return what finds a server that answers before a client is sent to it, and marks those that do not (ADR 5).
+    """Return the probe for a responsive server before a client is sent to it; others are marked (ADR 5).
 
-    The time for the answer to a handshake cannot be shorter than that between two frames, which are one setting. And
-    a mark is cleared by a request that has ended well, as probes do at once and clients after hours.
+    Needed because the handshake's timeout and the one between frames are a single setting. And a mark is cleared by a
+    request that has ended well, as probes do at once and clients after hours.
     """
     return _block(
         f"location = {_PROBE}",
@@ -391,12 +390,12 @@ def _probe() -> Any:  # noqa: ANN401
         ("proxy_pass_request_headers", "off"),
         ("proxy_pass_request_body", "off"),
         ("proxy_set_header", 'Content-Length ""'),
-        ("proxy_buffer_size", "1k"),  # it is kept for as long as the client stays
+        ("proxy_buffer_size", "1k"),  # kept for as long as the client stays
         ("proxy_connect_timeout", f"{CONNECT_TIMEOUT_MS}ms"),
         ("proxy_read_timeout", f"{PROBE_S}s"),
         ("proxy_next_upstream", "error timeout"),
-        # As many tries as there are slots: an unused one has no connections, so least_conn prefers it. It refuses at
-        # once, and is marked.
+        # As many tries as slots: least_conn prefers unused ones, which have no connections. They refuse at once, and
+        # are marked.
         ("proxy_next_upstream_tries", "0"),
         ("proxy_next_upstream_timeout", f"{PROBES_MS}ms"),
     )
@@ -408,7 +407,7 @@ def _to_servers(upstream: str, next_upstream: str = "error timeout http_503") ->
         ("proxy_set_header", [*_ADDRESS, "Upgrade $http_upgrade", "Connection $connection_upgrade"]),
         ("proxy_buffering", "off"),
         ("proxy_connect_timeout", f"{CONNECT_TIMEOUT_MS}ms"),
-        # Servers send a frame every 4 s, and clients wait 8.5 s for it (ADR 23).
+        # Servers send a frame every 4 s; clients wait 8.5 s for it (ADR 23).
         ("proxy_read_timeout", "9s"),
         ("proxy_next_upstream", next_upstream),
         ("proxy_next_upstream_tries", "0"),
@@ -417,13 +416,13 @@ def _to_servers(upstream: str, next_upstream: str = "error timeout http_503") ->
 
 
 def _refused(plan: NginxPlan) -> Any:  # noqa: ANN401
-    """Return what answers a client beyond the limits above as a server would: pages may read why."""
+    """Return the answer to a client beyond these limits, as from a server: pages may read the reason."""
     detail = f"this address has {plan.per_address} clients already, or opens too many at once (--clients-per-address)"
     hsts = [] if plan.certificate is None else [_HSTS]
     return _block(
         "location @refused",
         ("default_type", "application/problem+json"),
-        # These end the inheritance of those of the server.
+        # These disable inheritance from the server block.
         ("add_header", [*hsts, "Access-Control-Allow-Origin * always", "Cache-Control no-store always"]),
         ("return", f"""429 '{{"status":429,"code":"limit","detail":"{detail}"}}'"""),
     )
@@ -432,8 +431,8 @@ def _refused(plan: NginxPlan) -> Any:  # noqa: ANN401
 def _rest(path: str, in_progress: int, body_bytes: int, *more: Content) -> Any:  # noqa: ANN401
     return _block(
         f"location {path}",
-        # The Data Service bounds connections by address, but not those of a trusted proxy: without this, one address
-        # that sends many requests at once makes all others wait until the last of them is answered.
+        # The Data Service bounds connections by address, but not a trusted proxy's: without this, one address with many
+        # concurrent requests would delay all others until the last is answered.
         ("limit_conn", f"readers {in_progress}"),
         ("client_max_body_size", str(body_bytes)),
         ("client_body_buffer_size", str(BODY_BUFFER_BYTES)),
@@ -450,24 +449,24 @@ def _rest(path: str, in_progress: int, body_bytes: int, *more: Content) -> Any: 
 
 _PROBE: Final = "/ws/probe"
 _ALL_MARKED: Final = "502 = @all"
-"""What nginx answers itself where every server is marked as failed, or refuses."""
+"""nginx's own answer if every server is marked as failed, or refuses."""
 
-# No add_header: it would end the inheritance of those of the server.
+# No add_header: it would disable inheritance from the server block.
 _CACHING: Final = (
     ("proxy_cache", "$data_cache"),
-    # As sent. Of the spellings of a version, the Data Service lets one be kept.
+    # As sent. The Data Service allows caching only one spelling of a version.
     ("proxy_cache_key", '"$request_uri"'),
-    # One request for each version and format, however many readers wait; they look again every 500 ms.
+    # One request per version and format, however many readers wait; they recheck every 500 ms.
     ("proxy_cache_lock", "on"),
     ("proxy_cache_lock_timeout", "5s"),
     ("proxy_cache_lock_age", "5s"),
-    # Clients' caches may keep a response for a year, this one for minutes: rights may change.
+    # Clients' caches may keep a response for a year, this one only for minutes, as rights may change.
     ("proxy_ignore_headers", "Cache-Control Expires"),
     ("proxy_cache_valid", f"200 {CACHED}"),
     ("proxy_no_cache", "$not_public"),
 )
 
-# Overwritten, not appended to: the address that a client claims is not trusted. The port stays in Host.
+# Overwritten, not appended to: a client's claimed address is not trusted. The port stays in Host.
 _ADDRESS: Final = (
     "Host $http_host",
     "X-Forwarded-For $remote_addr",
@@ -483,7 +482,7 @@ def _block(name: str, *content: Any) -> Any:  # noqa: ANN401
 
 
 def _options(*content: Any) -> list[Any]:  # noqa: ANN401
-    """Turn pairs into directives and plain strings into directives without a value; blocks stay as they are."""
+    """Convert pairs to directives and plain strings to directives without a value; blocks stay unchanged."""
     return [item if isinstance(item, Block) else _directive(item) for item in content]
 
 
@@ -529,7 +528,7 @@ def config_file(directory: Path) -> Path:
 
 
 def argv(program: str, directory: Path) -> tuple[str, ...]:
-    """Return nginx's command line. With ``-e`` it logs to standard error even before it has read the configuration."""
+    """Return nginx's command line. With ``-e`` it logs to standard error even before reading the configuration."""
     return (program, "-p", str(directory), "-c", str(config_file(directory)), "-e", "stderr")
 
 
@@ -554,13 +553,13 @@ def new_cache(directory: Path) -> Path:
 
 
 def remove_cache(directory: Path) -> None:
-    """Remove the directory that the last run made, if it is there: rights may have changed since then."""
+    """Remove the directory of the last run, if any: rights may have changed since."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree((directory / "cache-path").read_text(encoding="utf-8"), ignore_errors=True)
         (directory / "cache-path").unlink()
 
 
 def open_files() -> int:
-    """Return how many files a worker may open: the hard limit of this process, at most ``MAX_OPEN_FILES``."""
+    """Return a worker's limit of open files: this process's hard limit, at most ``MAX_OPEN_FILES``."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)

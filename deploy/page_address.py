@@ -4,5 +4,5 @@ from urllib.parse import quote
 
 
 def data_view(page_url: str, endpoint: str = "") -> str:
-    """Return the address of an endpoint on the page, which ends in ``/``; without a name, of the list of endpoints."""
+    """Return an endpoint's address on the page, whose own ends in ``/``; without a name, of the list of endpoints."""
     return f"{page_url}?view=data" + (f"&endpoint={quote(endpoint, safe='/')}" if endpoint else "")

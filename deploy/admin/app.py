@@ -1,4 +1,4 @@
-"""The HTTP application of the operator page: sign-in, the page's files, and its document; it changes nothing."""
+"""The HTTP application of the operator page: sign-in, the page's files, and its document; read-only."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -53,7 +53,7 @@ def make_app(pages: Path, sessions: Sessions, latest: Callable[[], Awaitable[byt
 
     Args:
         pages: directory of the built page; it may be built, rebuilt or removed meanwhile.
-        sessions: who is signed in.
+        sessions: the open sessions.
         latest: returns the document as JSON.
     """
     handlers = _Handlers(pages, sessions, latest)
@@ -83,7 +83,7 @@ class _Handlers:
         self._latest = latest
 
     async def root(self, _request: Request) -> Response:
-        """``GET /``: the page is at its own path, as on the main address."""
+        """``GET /``: redirect to the page's path, the same as on the main address."""
         return RedirectResponse(PATH, 307)
 
     async def page(self, request: Request) -> Response:
@@ -137,9 +137,9 @@ def _token(request: Request) -> str:
 
 
 def _cookie(request: Request) -> str:
-    """Return the name of the cookie: browsers send cookies of a host to all of its ports, so it has the port's number.
+    """Return the name of the cookie: browsers send a host's cookies to all its ports, so it contains the port number.
 
-    It is that by which the browser connects, which differs from ours behind a tunnel.
+    It is the browser's port, which differs from ours behind a tunnel.
     """
     port = request.headers.get("host", "").rpartition(":")[2]
     return f"diem_operator_{port}" if port.isascii() and port.isdigit() else "diem_operator"
@@ -157,7 +157,7 @@ def _record(request: Request, code: int) -> None:
 
 
 class _Guard:
-    """Middleware around the whole application: nothing is answered to names and pages that are not this machine's.
+    """Middleware around the whole application: refuses foreign host names and pages.
 
     A page of another name that points here (DNS rebinding) is refused by ``Host``. A page of another port of this
     machine, whose requests carry the cookie, is refused by ``Sec-Fetch-Site`` and ``Origin``; a form must have an

@@ -1,4 +1,4 @@
-"""Collects what the operator page shows: one poll for all open pages, and none while no page is open."""
+"""Collects the operator page's data: one poll for all open pages, and none without open pages."""
 
 import asyncio
 import math
@@ -20,19 +20,19 @@ from diem.protocol.partition_map import HOT
 EVERY_S: Final = 1.0
 """Shortest time between the beginnings of two polls."""
 MAX_SHARE: Final = 0.25
-"""Largest share of the time that polls take; those of large systems are further apart."""
+"""Maximum share of time spent on polls, which are further apart in large systems."""
 SHOWN_MOVES: Final = 12
 MAX_ENDPOINTS: Final = 20_000
-"""Endpoints up to which the moves of a plan are read from the partition map, which has all of them."""
+"""Maximum size of a plan whose moves are read from the partition map."""
 
 StatusSource = Callable[[], Awaitable[dict[str, Any]]]
-"""Returns a status as ``diem status --json`` prints it."""
+"""Returns a status in the form of ``diem status --json``."""
 Services = Callable[[Sequence[str]], MetadataService]
 """Returns the client of the metadata services at these base URLs."""
 
 
 class PlanReader:
-    """Reads the plans of a system, and what the one in progress moves."""
+    """Reads the plans of a system, and the moves of the current one."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -40,7 +40,7 @@ class PlanReader:
         """Plan and epoch for which the moves were read last."""
 
     async def read(self, status: dict[str, Any]) -> tuple[list[PlanStatus], list[Move] | None]:
-        """Return all plans, and some moves of the one in progress; nothing where no metadata service answers."""
+        """Return all plans, and some moves of the current one; nothing if no metadata service answers."""
         urls = [
             process["urls"]["internal"]
             for _, process in with_children(status["processes"])
@@ -100,16 +100,16 @@ class Collector:
         self._next_at = -math.inf
 
     async def latest(self) -> bytes:
-        """Return the document as JSON; it is as old as the pace of the polls, at most.
+        """Return the document as JSON, at most one poll interval old.
 
-        All callers of a moment share one poll, which goes on when one of them leaves. Raises what the source raises.
+        Concurrent callers share one poll, which continues when one of them leaves. Propagates the source's errors.
         """
         if self._polling is None or (self._polling.done() and self._clock.monotonic() >= self._next_at):
             self._polling = asyncio.create_task(self._poll())
         return await asyncio.shield(self._polling)
 
     async def close(self) -> None:
-        """End a poll that has begun."""
+        """Cancel the current poll."""
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.wait({self._polling})
@@ -128,7 +128,7 @@ class Collector:
             self._next_at = begin + max(EVERY_S, duration_s / MAX_SHARE)
 
     def _refusals(self) -> dict[str, dict[str, int]]:
-        """Return the clients that each process refused in the last minute, by cause."""
+        """Return each process's refused clients of the last minute, by cause."""
         found: dict[str, dict[str, int]] = {}
         for process, name in self._counters.names():
             if name.startswith(f"{REFUSED}.") and (count := self._counters.increase((process, name))):

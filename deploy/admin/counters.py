@@ -8,7 +8,7 @@ from typing import Final
 Name = tuple[str, str]
 """Process, and the name of the counter."""
 REFUSED: Final = "refused"
-"""Clients that a process refused; ``refused.<cause>`` are those of one cause."""
+"""Refused clients of a process; ``refused.<cause>`` counts one cause."""
 WINDOW_S: Final = 60.0
 RATE_S: Final = 5.0
 """Seconds over which a rate is averaged, if there are samples."""
@@ -17,8 +17,8 @@ RATE_S: Final = 5.0
 class Counters:
     """Samples of the last minute for each counter; bounded by the counters of the last :meth:`update`.
 
-    A counter that decreases has started again, with its process: its samples before are dropped. So are those before
-    a gap longer than the window. A cause of refusals that a process had not reported in the update before was at zero.
+    A decreasing counter was reset with its process: its earlier samples are dropped. So are those before a gap longer
+    than the window. A cause of refusals that a process had not reported in the update before was at zero.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Counters:
             elif not samples and name[0] in known and name[1].startswith(f"{REFUSED}."):
                 samples.append((self._updated_at, 0))
             samples.append((now, value))
-            # One sample may be older, so that the window is covered.
+            # One sample may be older, to cover the window.
             while len(samples) > 2 and samples[1][0] <= now - WINDOW_S:
                 samples.popleft()
             kept[name] = samples
@@ -55,12 +55,12 @@ class Counters:
         if len(samples) < 2:
             return None
         end, last = samples[-1]
-        # The latest sample that is old enough, else the one before the last.
+        # The latest sufficiently old sample, else the last but one.
         before = [sample for sample in samples if sample[0] <= end - RATE_S]
         start, first = before[-1] if before else samples[0]
         return (last - first) / (end - start) if end > start else None
 
     def increase(self, name: Name) -> int:
-        """Return the increase within the last minute, as far as it was sampled."""
+        """Return the increase within the last minute, as far as sampled."""
         samples = self._samples.get(name, deque())
         return samples[-1][1] - samples[0][1] if samples else 0

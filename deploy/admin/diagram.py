@@ -1,6 +1,6 @@
 """The drawing of a system: stages from the sources to the clients, nodes in rows, and links; pure.
 
-Positions are stages and rows; the page turns them into pixels, and stacks the stages where there is no width.
+Positions are stages and rows; the page maps them to pixels, and stacks the stages on narrow screens.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,15 +34,15 @@ _STAGE_OF: Final[Mapping[str, str]] = {
     "nginx": "nginx",
 }
 MAX_PAIRS: Final = 12
-"""Pairs of bridge and server, or servers, that are drawn; the others are one node."""
+"""Maximum number of drawn pairs of bridge and server, or servers; the others are one node."""
 MAX_GROUPS: Final = 4
-"""Composites that are drawn with their children; the others are one node each."""
+"""Maximum number of composites drawn with their children; the others are one node each."""
 GROUP_GAP: Final = 0.7
 """Rows between two composites."""
 
 
 class DiagramNode(NamedTuple):
-    """A process, or several of a kind, in a row of a stage."""
+    """One process, or several of a kind, in a row of a stage."""
 
     id: str
     stage: str
@@ -74,7 +74,7 @@ class Diagram(NamedTuple):
 
 
 class _Process(NamedTuple):
-    """A process that is no composite."""
+    """A process other than a composite."""
 
     name: str
     group: str
@@ -182,7 +182,7 @@ def _place_group(placed: _Placed, group: str, members: list[_Process], most: int
 
     shown = numbers
     if len(numbers) > most:
-        # The bad ones first: they are what is looked for.
+        # Bad ones first: they are of interest.
         ranked = sorted(numbers, key=lambda number: (not is_bad(number), number))
         shown = sorted(ranked[:most])
     row = first
@@ -257,7 +257,7 @@ def _place_log(
 
 
 def _links(nodes: list[DiagramNode]) -> Iterator[Link]:
-    """Yield the ways of updates, then those of owners."""
+    """Yield the links of updates, then those of owners."""
     stages: dict[str, list[DiagramNode]] = {}
     for node in nodes:
         stages.setdefault(node.stage, []).append(node)

@@ -1,6 +1,6 @@
-"""What is wrong with a system, and what an operator does about it; pure.
+"""Problems of a system, with remedies for operators; pure.
 
-A finding is made from one status of ``diem up``; the worst come first, and among these what others depend on.
+Findings are made from one status of ``diem up``; the worst come first, and among these those that others depend on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,12 +17,12 @@ from diem.protocol.update import iso
 
 BRIDGE_LAG: Final = 10_000
 PUBLISHER_LAG: Final = 1_000
-"""Records of lag from which there is a finding, as in the alert rules (``tools/prometheus/alerts.yaml``)."""
+"""Lag in records that is a finding, as in the alert rules (``tools/prometheus/alerts.yaml``)."""
 RESTARTS: Final = 3
 RECENT_S: Final = 600.0
-"""A process that has died ``RESTARTS`` times, the last time within so many seconds, is a finding though it runs."""
+"""A running process is a finding after ``RESTARTS`` deaths, the last within this many seconds."""
 PLAN_WAITS_S: Final = 300.0
-"""Seconds in one phase after which a plan that waits is a finding."""
+"""Seconds in one phase after which a waiting plan is a finding."""
 
 _UPSTREAM_FIRST: Final = (
     "kafka",
@@ -38,23 +38,23 @@ _UPSTREAM_FIRST: Final = (
 
 
 class Finding(NamedTuple):
-    """Something that is wrong."""
+    """One problem."""
 
     level: HealthLevel
     kind: str
-    """Names the cause for programs and tests."""
+    """Name of the cause, for programs and tests."""
     processes: tuple[str, ...]
     title: str
     """A short sentence without a full stop."""
     detail: str
     action: str
-    """What the operator does."""
+    """Remedy for the operator."""
     since: str | None = None
-    """ISO 8601 in UTC; None if it is unknown."""
+    """ISO 8601 in UTC; None if unknown."""
 
 
 class Situation(NamedTuple):
-    """What findings are made from."""
+    """Input of the findings."""
 
     status: dict[str, Any]
     """Reply of ``status`` of ``diem up``."""
@@ -64,14 +64,14 @@ class Situation(NamedTuple):
     """Directory of the processes' logs."""
     plans: Sequence[PlanStatus] = ()
     refusals: Mapping[str, Mapping[str, int]] = {}
-    """Clients that each process refused in the last minute, by cause."""
+    """Each process's refused clients of the last minute, by cause."""
 
     def ago(self, seconds: float | None) -> str | None:
         """Return the time ``seconds`` before the status; None for None."""
         return None if seconds is None else iso(int(self.now_ms - seconds * 1000))
 
     def log(self, name: str) -> str:
-        """Return the log of a process; that of a composite has the lines of its children."""
+        """Return the log of a process; a composite's includes its children's lines."""
         return str(self.logs / f"{name.partition('/')[0]}.log")
 
 
@@ -95,7 +95,7 @@ def findings(now: Situation) -> list[Finding]:
 
 
 def _server_of(bridge: str) -> str:
-    """Return the name of the server of a bridge: that of the same pair."""
+    """Return the name of a bridge's server, of the same pair."""
     before, _, number = bridge.rpartition("bridge-")
     return f"{before}websocket-{number}"
 
@@ -119,7 +119,7 @@ def _rank(process: str) -> int:
 
 
 def _of_process(now: Situation, name: str, process: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the finding about a process that is not well itself."""
+    """Yield the finding about a process that is itself unhealthy."""
     state = health(process)
     log, report = now.log(name), process.get("report") or {}
     up_since = now.ago(process["uptime_seconds"])
@@ -238,7 +238,7 @@ def _stale(now: Situation, name: str, process: Mapping[str, Any], report: Mappin
 
 
 def _of_report(now: Situation, name: str, process: dict[str, Any]) -> Iterator[Finding]:
-    """Yield the findings about a process that is ready and live."""
+    """Yield the findings about a ready and live process."""
     report = process.get("report") or {}
     match process["process"]:
         case "data":
@@ -460,11 +460,11 @@ _MERGED: Final[Mapping[str, _Plural]] = {
     ),
 }
 NAMED: Final = 4
-"""Processes that a merged finding names."""
+"""Maximum number of processes named in a merged finding."""
 
 
 def _merged(found: Iterable[Finding], logs: Path) -> Iterator[Finding]:
-    """Merge findings of one kind, so that one cause with many effects is few lines."""
+    """Merge findings of one kind, to show one cause with many effects in few lines."""
     groups: dict[tuple[HealthLevel, str], list[Finding]] = {}
     for each in found:
         groups.setdefault((each.level, each.kind), []).append(each)

@@ -5,11 +5,11 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 STARTING_S: Final = 15.0
-"""Uptime until which a process that is not ready yet counts as starting."""
+"""Uptime until which an unready process counts as starting."""
 
 
 class HealthLevel(StrEnum):
-    """How bad something is."""
+    """Severity."""
 
     OK = "ok"
     WARNING = "warning"
@@ -27,7 +27,7 @@ def worst(levels: Iterable[HealthLevel]) -> HealthLevel:
 
 
 class SystemHealth(NamedTuple):
-    """Health of a process; ``word`` is what people read."""
+    """Health of a process; ``word`` is for people."""
 
     level: HealthLevel
     word: str
@@ -43,7 +43,7 @@ NOT_READY: Final = SystemHealth(HealthLevel.CRITICAL, "not ready")
 NO_READER: Final = SystemHealth(HealthLevel.WARNING, "no reader")
 """A bridge whose server is not connected."""
 STALE: Final = SystemHealth(HealthLevel.CRITICAL, "stale")
-"""It runs, and may be out of date: what it reads is silent."""
+"""Running, but possibly outdated: its source is silent."""
 
 
 def health(process: dict[str, Any]) -> SystemHealth:
@@ -56,7 +56,7 @@ def health(process: dict[str, Any]) -> SystemHealth:
         found = NO_ANSWER
     elif not report.get("ready"):
         found = NOT_READY
-    # A composite's liveness is that of its servers, which are checked themselves.
+    # A composite's liveness is its servers', which are checked themselves.
     elif report.get("live") is False and "children" not in report:
         found = NO_READER if report.get("reader") is False else STALE
     else:

@@ -1,6 +1,6 @@
 """The listener of the operator page: on this machine only, bound before anything is started.
 
-Separate from ``server``, which imports an HTTP server: that takes 0.2 s, in which ``diem up`` starts its processes.
+Separate from ``server``, whose import of an HTTP server takes 0.2 s, in which ``diem up`` starts its processes.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class OperatorPage:
 
     Args:
         port: port to bind, on this machine only; 0 for a free one.
-        key_file: the key with which people sign in.
+        key_file: the key for signing in.
         internal_key_file: the key of the internal listeners, which never leaves this process.
         logs: directory of the logs, for people.
         pages: directory of the built page; None: the one of this installation.
@@ -54,6 +54,6 @@ class OperatorPage:
         await server.serve(self, source, stopping)
 
     def close(self) -> None:
-        """Close the listener; a repeat does nothing."""
+        """Close the listener; idempotent."""
         for each in self.sockets:
             each.close()

@@ -1,4 +1,4 @@
-"""The document that the operator page shows, made from one status of ``diem up``; pure."""
+"""The document shown by the operator page, made from one status of ``diem up``; pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -16,11 +16,11 @@ from diem.protocol.update import iso
 
 SHOWN_PLANS: Final = 5
 COUNTED: Final = ("deliveries", "sequence")
-"""Counters in reports whose rates are shown."""
+"""Counters in reports with displayed rates."""
 
 
 class Move(NamedTuple):
-    """An endpoint on its way; partitions are numbers, or ``hot``."""
+    """A moving endpoint; partitions are numbers, or ``hot``."""
 
     endpoint: str
     home: str
@@ -38,7 +38,7 @@ def counter_values(status: Mapping[str, Any]) -> dict[Name, int]:
         refused = report.get("refused")
         if isinstance(refused, Mapping):
             causes = {cause: count for cause, count in refused.items() if isinstance(count, int)}
-            # The sum is there before the first cause is.
+            # The sum exists before the first cause.
             found[name, REFUSED] = sum(causes.values())
             found |= {(name, f"{REFUSED}.{cause}"): count for cause, count in causes.items()}
     return found
@@ -94,7 +94,7 @@ def _row(situation: Situation, counters: Counters, name: str, process: Mapping[s
         "process": process["process"],
         "level": state.level,
         "word": state.word,
-        # Of a state other than "ready": its begin, where it is known.
+        # Of a state other than "ready": its start, if known.
         "since": report.get("since") if state is STALE else situation.ago(_begin_s(process)),
         "clients": report.get("clients"),
         "subscriptions": report.get("subscriptions"),
@@ -114,14 +114,14 @@ def _title(stage: str, mode: str) -> str:
 
 
 def _begin_s(process: Mapping[str, Any]) -> float | None:
-    """Return the seconds since a process started, or ended if it does not run; None if that is unknown."""
+    """Return the seconds since a process started, or ended if not running; None if unknown."""
     running = process["state"] == "running"
     seconds: float | None = process["uptime_seconds"] if running else process.get("last_exit_seconds")
     return seconds
 
 
 def _totals(rows: Sequence[Mapping[str, Any]], counters: Counters) -> dict[str, Any]:
-    """Return the sums over the processes that clients are connected to; those of a composite are its proxy's."""
+    """Return the sums over the processes with clients; a composite's are its proxy's."""
     edges = _edges(rows)
     servers = [row for row in rows if row["process"] == "websocket"]
     return {
@@ -143,13 +143,13 @@ def _edges(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _sum(values: Iterable[float | None]) -> Any:  # noqa: ANN401 - int of ints
-    """Return the sum of what is known; None if nothing is."""
+    """Return the sum of the known values; None without any."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def _impact(rows: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> str:
-    """Return in one sentence what the clients notice."""
+    """Return the impact on clients in one sentence."""
     clients = totals["clients"]
     if not clients:
         return "No clients are connected."
@@ -162,7 +162,7 @@ def _impact(rows: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> str
 
 
 def _plans(plans: Sequence[PlanStatus]) -> list[dict[str, Any]]:
-    """Return the last plans, the one in progress first."""
+    """Return the last plans, the current one first."""
     last = [plan for plan in plans[-SHOWN_PLANS:] if not plan.is_in_progress]
     busy = [plan for plan in plans if plan.is_in_progress]
     return [

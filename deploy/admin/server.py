@@ -1,4 +1,4 @@
-"""Serves the operator page on its listener; imported when that begins."""
+"""Serves the operator page on its listener; imported on demand."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ from diem.process.key_ring import KeyRing
 from services.data.settings import Settings
 
 CONNECTIONS: Final = 64
-"""Open connections; a page has one or two."""
+"""Maximum number of open connections; a page has one or two."""
 METADATA_TIMEOUT_S: Final = 2.0
-"""Time for an answer of a metadata service."""
+"""Timeout of requests to a metadata service."""
 DRAIN_S: Final = 1.0
 
 
 async def serve(page: OperatorPage, source: StatusSource, stopping: asyncio.Event) -> None:
-    """Serve until ``stopping``, then answer the requests that have begun. Raises ``BadKeyFile``."""
+    """Serve until ``stopping``, then answer the requests in progress. Raises ``BadKeyFile``."""
     clock = SystemClock()
     keys = KeyRing.load(page.internal_key_file)
 
@@ -47,6 +47,6 @@ async def serve(page: OperatorPage, source: StatusSource, stopping: asyncio.Even
 
 
 def _built_pages() -> Path:
-    """Return the directory beside the public page, wherever that is in this installation."""
+    """Return the directory beside the public page of this installation."""
     public: Path = Settings.model_fields["page_dir"].get_default(call_default_factory=True)
     return public / "admin"

@@ -1,4 +1,4 @@
-"""Sign-in of the operator page: its key is exchanged once for a session, whose token is in a cookie."""
+"""Sign-in of the operator page: its key is exchanged for a session, with its token in a cookie."""
 
 import secrets
 from pathlib import Path
@@ -12,28 +12,28 @@ from diem.process.clock import Clock
 from diem.process.limits import TokenBucket
 
 SESSION_S: Final = 12 * 3600
-"""Life of a session: a shift."""
+"""Lifetime of a session: one shift."""
 MAX_SESSIONS: Final = 32
 MAX_KEY_CHARACTERS: Final = 4096
 WRONG_PER_S: Final = 0.2
 WRONG_AT_ONCE: Final = 10
-"""Wrong keys, of all clients together: beyond, further ones are :class:`TooManyAttempts` for a while."""
+"""Limit of wrong keys over all clients, beyond which further ones are :class:`TooManyAttempts` for a while."""
 TOKEN_BYTES: Final = 32
 
 
 class WrongKey(DiemError):
-    """The key that was given is not that of the page."""
+    """The given key is not the page's."""
 
 
 class TooManyAttempts(DiemError):
-    """The key is wrong, and so were too many before it. The right one is accepted at any time."""
+    """The key is wrong, after too many others. The right one is accepted at any time."""
 
 
 class Sessions:
     """The sessions of one page. They end with the process, when the key is replaced, and after :data:`SESSION_S`.
 
     Args:
-        file: has the key; it is read again when it changes.
+        file: file of the key, reread when it changes.
         clock: times sessions and attempts.
 
     Raises:
@@ -50,15 +50,14 @@ class Sessions:
         self._wrong = TokenBucket(WRONG_PER_S, WRONG_AT_ONCE)
 
     def open(self, key: str) -> str:
-        """Return the token of a new session; the oldest ends where there are :data:`MAX_SESSIONS`.
+        """Return the token of a new session; with :data:`MAX_SESSIONS` sessions, the oldest ends.
 
         Raises:
-            WrongKey: that is not the key.
-            TooManyAttempts: neither is this, and there were too many wrong ones.
+            WrongKey: the key is wrong. TooManyAttempts: the key is wrong, after too many others.
         """
         now = self._clock.monotonic()
         self._refresh()
-        # The key first: others must not lock out who has it.
+        # The key first: others must not lock out its holder.
         if len(key) > MAX_KEY_CHARACTERS or not self._key.matches(f"Bearer {key}"):
             if not self._wrong.take(now):
                 raise TooManyAttempts("too many wrong keys")
@@ -70,7 +69,7 @@ class Sessions:
         return token
 
     def is_open(self, token: str) -> bool:
-        """Return whether a token is that of an open session."""
+        """Return whether a token belongs to an open session."""
         self._refresh()
         digest = self._digest(token)
         end = self._expiry.get(digest)
@@ -80,14 +79,14 @@ class Sessions:
         return end is not None
 
     def close(self, token: str) -> None:
-        """End a session; of an unknown token nothing happens."""
+        """End a session; no-op for an unknown token."""
         self._expiry.pop(self._digest(token), None)
 
     def _digest(self, token: str) -> bytes:
         return self._key.digest(token.encode("utf-8", "replace"))
 
     def _refresh(self) -> None:
-        """Read a changed key, which ends all sessions; one that cannot be read leaves the last one in force."""
+        """Read a changed key, ending all sessions; if unreadable, the last one stays in force."""
         stamp = _stamp(self._file)
         if stamp == self._stamp:
             return

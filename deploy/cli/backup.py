@@ -109,7 +109,7 @@ def _new_file(path: Path) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         return
     try:
-        # A unique name: another backup to the same path may be under way.
+        # A unique name: another backup to the same path may be in progress.
         descriptor, name = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -127,7 +127,7 @@ def _show(keys: Sequence[Key]) -> None:
     for key in keys[:_SHOWN_KEYS]:
         purpose = f"writes {' '.join(key.prefixes) or 'all'}" if key.writes else key.plan
         cells = key.id, key.name, purpose, iso(key.created_ms)[:19] + "Z"
-        # Of a file that anybody may have written: nothing in it is to control the terminal.
+        # From an untrusted file: it must not control the terminal.
         table.add_row(*("".join(c if c.isprintable() else "?" for c in cell) for cell in cells))
     plain_console().print(table)
     if len(keys) > _SHOWN_KEYS:

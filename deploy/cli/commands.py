@@ -20,7 +20,7 @@ from diem.process import lifecycle, log
 from diem.process.program import start
 from diem.process.settings import PROCESSES
 
-# The base class of every usage error of the command line parser.
+# Base class of the parser's usage errors.
 _USAGE_ERROR: Final = cast("type[Exception]", typer.BadParameter.__base__)
 
 ENTRY_POINTS: Final = "diem.commands"
@@ -76,7 +76,7 @@ def _load(point: EntryPoint) -> Callable[[typer.Typer], None]:
 
 def main() -> int:
     """Run the command in ``sys.argv``; returns the exit code."""
-    log.configure("error", "console")  # processes and ``diem up`` have settings of their own
+    log.configure("error", "console")  # processes and ``diem up`` have their own settings
     log.rewrite_failures(pasteable)
     try:
         cli = command_line(sys.argv[1:])

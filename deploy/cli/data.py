@@ -40,14 +40,14 @@ from diem.protocol import endpoints
 from diem.protocol.update import iso
 
 MAX_FILE_BYTES: Final = 1024 * 1024
-"""Guards the memory against a wrong file; the Data Service's own limit is lower, and named in its answer."""
+"""Protects memory from a wrong file; the Data Service's own limit is lower, and named in its answer."""
 MAX_DATASET_KIB: Final = 64
-"""The Data Service's limit (``MAX_DATASET_BYTES``, which a test compares)."""
+"""The Data Service's limit (``MAX_DATASET_BYTES``, compared by a test)."""
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses after which the same request may succeed."""
+"""Statuses after which a retry may succeed."""
 FIRST_CLOSE_CODE: Final = 1000
-"""Codes below it are HTTP statuses, of refused handshakes."""
+"""Lower codes are HTTP statuses of refused handshakes."""
 
 Print = Callable[[str], None]
 
@@ -174,7 +174,7 @@ def put_command(
     given = {"unit": unit, "resolution": resolution, "zone": zone, "title": title, "area": area, "quantity": quantity}
     declared = {name: value for name, value in given.items() if value is not None}
     service = data_service(state, url)
-    # An event loop would keep Ctrl-C and SIGTERM waiting for the end of standard input.
+    # An event loop would delay Ctrl-C and SIGTERM until the end of standard input.
     content = read_file(file)
 
     async def store() -> None:
@@ -236,7 +236,7 @@ def confirm_deletion(service: DataService, endpoint: str) -> None:
 
 
 async def _unlisted(service: DataService, names: Sequence[str], credentials: Credentials) -> list[str]:
-    """Return the names that are not in the catalogue; none if a token does not open it."""
+    """Return the names missing in the catalogue; none if the token gives no access to it."""
     try:
         listed = await service.endpoints(credentials.bearer())
     except ServiceRefused:
@@ -260,8 +260,7 @@ async def watch(
     """Print updates with ``write``, with values if ``with_data``, and other events with ``note``, until cancelled.
 
     Raises:
-        BadName: a name is not valid.
-        BadKeyFile: the file of the key or token is not one.
+        BadName: a name is invalid. BadKeyFile: the file of the key or token is invalid.
         DataServiceUnavailable: the Data Service does not name WebSocket servers.
         DiemError: the server does not accept this client again.
     """
@@ -295,7 +294,7 @@ async def watch(
             elif last is None or text != describe(last):  # one line for any number of failed attempts
                 note(f"{_time_of_day()}  {text}")
             last = event
-            # The first status of the next connection is news, whatever it is.
+            # The first status of the next connection is always news.
             closed, live = (event, None) if event.kind == "closed" else (closed, live)
     code, reason = (closed.code, closed.message) if closed else (None, "")
     raise DiemError(f"the server closed the connection ({code}{': ' if reason else ''}{reason})")
@@ -351,7 +350,7 @@ def describe(event: Event) -> str:
 
 
 def as_object(event: Event) -> dict[str, Any]:
-    """Return an event as ``--json`` prints it, without absent fields."""
+    """Return an event in the form of ``--json``, without absent fields."""
     fields = {
         "event": event.kind,
         "endpoint": event.endpoint,

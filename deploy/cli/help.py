@@ -1,4 +1,4 @@
-"""The help of ``diem``: the parser's own, with the commands in groups by what one wants to do."""
+"""The help of ``diem``: the parser's own, with the commands grouped by purpose."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -57,7 +57,7 @@ class CommandGroups(TyperGroup):
     """All commands in groups, or those of one of them."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  # their types are private
-        """Write the commands of each group with the first sentence of their help, as the base class does for all."""
+        """Write the commands of each group with the first sentence of their help, like the base class."""
         groups: Mapping[str, Iterable[str]] = {} if ctx.parent else GROUPS
         named = {name for names in groups.values() for name in names}
         others = [name for name in self.list_commands(ctx) if name not in named]

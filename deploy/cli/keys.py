@@ -96,7 +96,7 @@ def _terms(
     endpoints: int | None,
     expires: str | None,
 ) -> dict[str, Any]:
-    """Return the fields of a request for a key. Raises ``ConfigurationError`` for options that exclude each other."""
+    """Return the fields of a request for a key. Raises ``ConfigurationError`` for mutually exclusive options."""
     lifetime = {} if expires is None else {"lifetime_seconds": max(1, parse_span(expires) // 1000)}
     if write:
         if plan is not None:
@@ -172,7 +172,7 @@ PURPOSES: Final = {
     "write.key": "for the Data Service, and for programs that may write everything",
     "traffic.salt": "for every process that records traffic",
 }
-"""Who needs the files of ``StateDir.shared_key_files``."""
+"""Users of the files of ``StateDir.shared_key_files``."""
 
 
 def internal_command(

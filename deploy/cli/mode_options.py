@@ -1,6 +1,6 @@
-"""Options that the commands which run a mode share: ``diem up`` here, ``diem config --hosts`` on several hosts.
+"""Options shared by the commands that run a mode: ``diem up`` here, ``diem config --hosts`` on several hosts.
 
-Options that mean different things in these commands, such as paths on the hosts, are declared there.
+Options with different meanings, such as paths on the hosts, are declared with the commands.
 """
 
 import os
@@ -22,7 +22,7 @@ def servers_option(default: str) -> Any:  # noqa: ANN401  # as typer.Option, of 
 
 
 def max_servers_option(default: str) -> Any:  # noqa: ANN401
-    """Return the option of the number of servers that there may be later."""
+    """Return the option of the maximum number of servers."""
     return typer.Option(
         hidden=True,
         help="Most servers, in mode xz composites, that there may be without a new start: proxies and nginx are "
@@ -135,7 +135,7 @@ ConfigOption = Annotated[
         help="Data sources. Default: ./diem.toml if it exists, else a simulated market.",
     ),
 ]
-"""For the file that :func:`config_file` finds."""
+"""For the file found by :func:`config_file`."""
 SystemOption = Annotated[
     Path | None,
     typer.Option(
@@ -145,7 +145,7 @@ SystemOption = Annotated[
         help="Data sources and options. Default: ./diem.toml if it exists, else a simulated market.",
     ),
 ]
-"""The same, with a table ``[system]`` that has defaults of the command's options."""
+"""The same, with a table ``[system]`` of defaults for the command's options."""
 
 
 def clients_of(
@@ -155,7 +155,7 @@ def clients_of(
     per_address: int | None,
     sources: Path | None,
 ) -> plan.Clients:
-    """Return who may connect, by these options, the environment and the plans of a diem.toml. Raises ``BadTopology``.
+    """Return the admission rules by these options, the environment and a diem.toml's plans. Raises ``BadTopology``.
 
     Clients of other machines connect with TLS.
     """
@@ -174,7 +174,7 @@ def clients_of(
 
 
 def config_file(given: Path | None) -> Path | None:
-    """Return the diem.toml that the Data Service of ``diem up`` reads; None: the built-in one."""
+    """Return the diem.toml for the Data Service of ``diem up``; None: the built-in one."""
     if given is not None:
         return given
     local, named = Path("diem.toml"), os.environ.get("DIEM_DATA_CONFIG") or os.environ.get("DIEM_CONFIG")
@@ -184,7 +184,7 @@ def config_file(given: Path | None) -> Path | None:
 def read_config(file: Path) -> str:
     """Return the text of a diem.toml; raise ``ConfigurationError`` with all faults.
 
-    Of the log of a process only the last line would be shown.
+    From a process's log only the last line would be shown.
     """
     from services.data.sources.config import load  # noqa: PLC0415  # only where there is a file
 

@@ -1,4 +1,4 @@
-"""Options that several commands of ``diem`` share, those of Kafka among them, and how a command is run."""
+"""Options shared by several commands of ``diem``, including Kafka's, and helpers to run commands."""
 
 import functools
 import inspect
@@ -22,7 +22,7 @@ from diem.process.settings import BadSettings, from_environment, variable
 from diem.protocol import endpoints
 
 EXIT_NOTHING: Final = 3
-"""Exit code: there is no traffic to learn from; nothing failed, and nothing was done."""
+"""Exit code without traffic to learn from: nothing failed, and nothing was done."""
 EXIT_INTERRUPTED: Final = 130
 STATE_DIR: Final = "DIEM_STATE_DIR"
 
@@ -74,7 +74,7 @@ def parse_share(text: str, option: str) -> float:
 
 
 def run_change(work: Callable[[], Awaitable[None]]) -> int:
-    """Run a command that changes something; an interrupted one exits with ``EXIT_INTERRUPTED``."""
+    """Run a command with effects; an interrupted one exits with ``EXIT_INTERRUPTED``."""
     done = False
 
     async def work_completely() -> None:
@@ -105,7 +105,7 @@ class UnusableFile(ConfigurationError):
 KAFKA_PANEL: Final = "Kafka"
 _PREFIX: Final = "kafka_"
 ADDRESS: Final = "kafka_bootstrap_servers"
-"""The one option of Kafka that help shows: the others are variables and, of ``diem up``, keys of ``[system]``, too."""
+"""The only option of Kafka in the help: others are variables and, for ``diem up``, keys of ``[system]``."""
 _FIELDS: Final = tuple(name for name in KafkaSettings.model_fields if name.startswith(_PREFIX))
 
 
@@ -119,7 +119,7 @@ class NoCluster(ConfigurationError):
 
 
 class ChosenCluster(NamedTuple):
-    """A cluster to connect to, and what the local ``diem up`` has of it."""
+    """A cluster to connect to, and its relation to the local ``diem up``."""
 
     options: KafkaOptions
     started: frozenset[int] = frozenset()
@@ -127,11 +127,11 @@ class ChosenCluster(NamedTuple):
     restart: tuple[str, ...] = ("--mode", "x")
     """Options with which it was started."""
     servers: int | None = None
-    """Servers among which it shares partitions; None if it shares none."""
+    """Number of servers that divide the partitions; None if they do not."""
 
 
 def with_kafka_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of ``KafkaSettings`` to a command, which receives those given as the mapping ``kafka``."""
+    """Add the options of ``KafkaSettings`` to a command, passed to it as the mapping ``kafka``."""
     own = inspect.signature(command)
 
     @functools.wraps(command)
@@ -145,7 +145,7 @@ def with_kafka_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def kafka_settings(given: Mapping[str, object]) -> KafkaSettings:
-    """Return the settings of the environment, overridden by options with the names of ``KafkaSettings``.
+    """Return the settings of the environment, overridden by options named as in ``KafkaSettings``.
 
     Raises:
         BadSettings: with a line for each fault.
@@ -158,9 +158,9 @@ def kafka_settings(given: Mapping[str, object]) -> KafkaSettings:
 
 
 def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) -> ChosenCluster:
-    """Return the cluster that is named, else that of the ``diem up`` in the state directory.
+    """Return the named cluster, else that of the ``diem up`` in the state directory.
 
-    The brokers of ``diem up`` are used as ``user``, with the least rights that a command needs.
+    The brokers of ``diem up`` are used as ``user``, with the least rights needed.
 
     Raises:
         NoCluster: there is neither.
@@ -175,7 +175,7 @@ def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) 
     if not running:
         raise NoCluster(state.path)
     started, directory = local_brokers(processes), directory_of(state.path)
-    # Brokers that an earlier release started, and that are still running, have no users.
+    # Still running brokers of an earlier release have no users.
     if started and user.password_file(directory).exists():
         login = user.settings(directory)
         running |= {f"{_PREFIX}{name}": value for name, value in login.items()}
@@ -183,9 +183,9 @@ def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) 
 
 
 def _as_started(processes: Mapping[str, Any]) -> tuple[tuple[str, ...], int | None]:
-    """Return the options with which a ``diem up`` was started, and the servers among which it shares partitions."""
+    """Return the options of a running ``diem up``, and the number of servers that divide its partitions."""
     mode, servers, clones = Mode(processes["mode"]), int(processes["servers"]), int(processes["clones"])
-    if mode is Mode.XZ:  # where the number is that of its composites, which share nothing
+    if mode is Mode.XZ:  # where the number counts composites, which divide nothing
         return ("--mode", mode, "--clones", str(servers)), None
     several = ("--clones", str(clones)) if clones > 1 else ()
     return ("--mode", mode, "--servers", str(servers), *several), servers if mode.partitioned else None
@@ -199,7 +199,7 @@ def local_brokers(processes: Mapping[str, Any]) -> frozenset[int]:
 
 def _parameter(name: str) -> inspect.Parameter:
     field = KafkaSettings.model_fields[name]
-    # Validated by the settings; to the parser they are all texts.
+    # Validated by the settings; the parser treats all as texts.
     values = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     notes = (f"One of: {', '.join(values)}." if values else "", f"Default: {field.default}." if field.default else "")
     info = typer.Option(

@@ -20,7 +20,7 @@ from services.data.sources.config import DEFAULT_CONFIG, load
 from services.data.sources.trial import PublishedDataset, SourceTrial, try_sources
 
 MAX_SHOWN: Final = 5
-"""Endpoints of a source that are shown; ``--json`` has all."""
+"""Maximum number of displayed endpoints per source; ``--json`` has all."""
 
 
 def register(cli: typer.Typer) -> None:

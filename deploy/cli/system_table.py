@@ -17,11 +17,11 @@ OF_ONE_COMMAND: Final = frozenset(
     {"admin_port", "brokers", "free_ports", "pages", "quiet", "mode", "time_factor", "websocket_port"}
     | {"config_dir", "database_url", "hosts", "kafka", "out", "program", "standby", "user"}
 )
-"""Options that only one of both commands has: the other one ignores them."""
+"""Options of only one of the two commands, ignored by the other."""
 
 
 def read_defaults(context: typer.Context, file: Path | None) -> None:
-    """Take the table's values as defaults of the command's options; the file is checked as a whole later.
+    """Use the table's values as defaults of the command's options; the whole file is checked later.
 
     Raises:
         ConfigurationError: a key is no option of the command.
@@ -40,7 +40,7 @@ def read_defaults(context: typer.Context, file: Path | None) -> None:
 
 
 def option_names(command: Any) -> dict[str, str]:  # noqa: ANN401  # the parser's types are private
-    """Return the parameters of a command by their keys in the table: the options, without dashes in front."""
+    """Return the parameters of a command by their keys in the table: the options without leading dashes."""
     return {key_of(each): each.name for each in command.params if each.param_type_name == "option"}
 
 
@@ -50,7 +50,7 @@ def key_of(option: Any) -> str:  # noqa: ANN401
 
 
 def reference_lines(command: Any, context: typer.Context) -> Iterator[str]:  # noqa: ANN401
-    """Yield the keys with their meaning, those that the help leaves out among them."""
+    """Yield the keys with their meanings, including those omitted in the help."""
     for option in command.params:
         if option.param_type_name == "option" and key_of(option) not in {"config", "help"}:
             option.hidden = False

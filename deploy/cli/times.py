@@ -1,4 +1,4 @@
-"""Times and lengths of time, as commands take them."""
+"""Times and durations in arguments of commands."""
 
 import re
 from datetime import UTC, datetime
@@ -24,10 +24,10 @@ def parse_time(text: str) -> int:
 
 
 def parse_span(text: str) -> int:
-    """Parse a length of time such as ``90s``, ``15m``, ``1h`` or ``7d`` to ms.
+    """Parse a duration such as ``90s``, ``15m``, ``1h`` or ``7d`` to ms.
 
     Raises:
-        ConfigurationError: ``text`` is not a length of time.
+        ConfigurationError: ``text`` is not a duration.
     """
     match = _SPAN.fullmatch(text)
     if match is None or not (ms := round(float(match[1]) * _SECONDS[match[2]] * 1000)):

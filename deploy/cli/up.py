@@ -200,14 +200,14 @@ def _public(
 
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:
-    # Variables of the environment may be meant for other commands: they only cause a warning.
+    # Environment variables may be meant for other commands, so they only cause a warning.
     for name in ["--brokers"] * (brokers is not None) + [option_name(name) for name in _typed(given)]:
         modes = ", ".join(each for each in plan.Mode if each.uses_kafka)
         raise plan.BadTopology(f"{name} is for --mode {modes}: mode {mode} uses no Kafka")
 
 
 def _typed(given: Mapping[str, object]) -> list[str]:
-    """Return the options of the command line; others are from the environment."""
+    """Return the options given on the command line; others come from the environment."""
     return [name for name in given if variable(KafkaSettings, name) not in os.environ]
 
 
@@ -271,7 +271,7 @@ def _up(
         _show_closed(options.clients, terminal)
         for variable in plan.overridden(topology, os.environ):
             terminal.warn(f"{variable} has no effect here: `diem up` sets it itself (see `diem up --help`)")
-        # Each stage has a deadline of its own; that of the life cycle only guards against a hanging supervisor.
+        # Each stage has its own deadline; the life cycle's only guards against a hung supervisor.
         life = Lifecycle(drain_seconds=(len(plan.StopStage) + 1) * stage_seconds(options.durations))
         try:
             return lifecycle.serve(
@@ -301,7 +301,7 @@ def _operator_page(
 
 
 def _show_closed(clients: plan.Clients, terminal: Terminal) -> None:
-    """Print what ``auto`` means behind a front proxy, which may not forward the addresses of its clients."""
+    """Print the meaning of ``auto`` behind a front proxy, which may not forward its clients' addresses."""
     closed = {
         "clients need a token (--anonymous on)": clients.access.anonymous,
         "readers need a key (DIEM_DATA_ANONYMOUS_READS=on)": clients.access.anonymous_reads,

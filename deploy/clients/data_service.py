@@ -63,7 +63,7 @@ class BadUrl(ConfigurationError):
 
 @dataclass(eq=False)
 class DataServiceUnavailable(DiemError):
-    """The Data Service does not answer, or its answer is not one of a Data Service."""
+    """The Data Service does not answer, or something else does."""
 
     template = "the Data Service at {base} does not answer: {reason}"
     retriable = True
@@ -76,13 +76,13 @@ class Edges(NamedTuple):
     """Addresses to which clients connect."""
 
     servers: list[str]
-    """URLs of WebSocket servers."""
+    """URLs of the WebSocket servers."""
     metadata: list[str]
-    """Base URLs of metadata services; empty where every server serves everything."""
+    """Base URLs of the metadata services; empty if every server serves everything."""
 
 
 class Upload(NamedTuple):
-    """Data to store: ``form`` is a key of ``MEDIA_TYPES``, ``declared`` what it may lack: unit, zone, title."""
+    """Data to store: ``form`` is a key of ``MEDIA_TYPES``, ``declared`` completes it: unit, zone, title."""
 
     content: bytes
     form: str
@@ -90,7 +90,7 @@ class Upload(NamedTuple):
 
 
 def detail_of(reply: httpx.Response) -> str:
-    """Return the detail of an error response in one line, with the input line that it names (RFC 9457).
+    """Return the detail of an error response in one line, with its input line, if any (RFC 9457).
 
     Without a problem document it is the plain text of the response, else the reason phrase.
     """
@@ -115,13 +115,13 @@ class DataService:
 
     base: str
     client: Callable[[], httpx.AsyncClient] | None = field(default=None, repr=False)
-    """Makes the client of each request; None: one of a public listener."""
+    """Creates the client for each request; None: one for a public listener."""
     certificate: Path | None = None
-    """Its own certificate, by which it is recognised; None: the authorities decide (``SSL_CERT_FILE`` names others)."""
+    """Its own, pinned certificate; None: the authorities decide (``SSL_CERT_FILE`` names others)."""
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """The context of connections to it; None for one without TLS."""
+        """The context for connections; None without TLS."""
         if not self.base.startswith("https:"):
             return None
         return client_context() if self.certificate is None else pinned_context(self.certificate)
@@ -153,9 +153,9 @@ class DataService:
         return {entry["endpoint"] async for entry in self._catalogue(key)}
 
     async def versions(self, key: SharedKey | None = None) -> dict[str, int]:
-        """Return the version of each endpoint of the catalogue, which may be a second old.
+        """Return the version of each endpoint in the catalogue, up to a second old.
 
-        ``key`` is as with :meth:`endpoints`. Raises ``DataServiceUnavailable``.
+        ``key`` is as for :meth:`endpoints`. Raises ``DataServiceUnavailable``.
         """
         return {entry["endpoint"]: entry["version"] async for entry in self._catalogue(key)}
 
@@ -173,11 +173,11 @@ class DataService:
             after = following
 
     async def client_token(self, key: SharedKey, subject: str | None = None) -> str:
-        """Return a client token for an API key; ``subject`` is the user that it names (None: the key's own).
+        """Return a client token for an API key; ``subject`` is its user (None: the key itself).
 
         Raises:
             DataServiceUnavailable: the Data Service does not answer, or not with a token.
-            ServiceRefused: the key is not valid, or too many tokens were requested with it.
+            ServiceRefused: the key is invalid, or too many tokens were requested with it.
         """
         wanted = {} if subject is None else {"json": {"subject": subject}}
         reply = await self.request("POST", TOKENS_PATH, headers={"Authorization": key.header}, **wanted)
@@ -189,7 +189,7 @@ class DataService:
             raise DataServiceUnavailable(self.base, f"POST {TOKENS_PATH} gives no token") from None
 
     async def edges(self) -> Edges:
-        """Return the WebSocket servers and, in mode z-client, the metadata services of its page configuration."""
+        """Return the WebSocket servers and, in mode z-client, the metadata services from its page configuration."""
         config = await self.json("/config.json")
         scheme = urlsplit(self.base).scheme
         servers = [self._url(entry, "wss" if scheme == "https" else "ws") for entry in config.get("servers", [])]
@@ -255,7 +255,7 @@ class DataService:
 
 
 class KeyService:
-    """The keys that one Data Service administers, on its internal listener (docs/access.md section 3).
+    """The keys administered by one Data Service, on its internal listener (docs/access.md section 3).
 
     Every method raises ``DataServiceUnavailable`` without an answer, and ``ServiceRefused`` for an error answer.
     """
@@ -269,7 +269,7 @@ class KeyService:
         return await self._request("POST", KEYS_PATH, json={"name": name, **terms})
 
     async def all(self) -> dict[str, Any]:
-        """Return all keys, the oldest first, and the plans that a key may have."""
+        """Return all keys, oldest first, and the available plans."""
         return await self._request("GET", KEYS_PATH)
 
     async def revoke(self, key_id: str) -> dict[str, Any]:
@@ -283,7 +283,7 @@ class KeyService:
         return await self._request("GET", SIGNING_KEYS_PATH)
 
     async def rotate(self) -> dict[str, Any]:
-        """Create a key that will sign client tokens, and return it without its secret."""
+        """Create a new signing key of client tokens, and return it without its secret."""
         return await self._request("POST", SIGNING_KEYS_PATH)
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  # httpx's own
@@ -326,7 +326,7 @@ def key_service(state: StateDir, url: str | None, keys: KeyRing | SharedKey) -> 
 
 
 def base_url(url: str, option: str, form: str = INTERNAL_FORM) -> str:
-    """Return the base URL of a listener, without a slash at the end.
+    """Return the base URL of a listener, without a trailing slash.
 
     Raises:
         BadUrl: the value of ``option`` is none.

@@ -30,7 +30,7 @@ class MetadataUnavailable(DiemError):
 
 
 APPLYING_STATES: Final = frozenset({"preparing", "moving", "retiring"})
-"""States of a plan while it is applied."""
+"""States of a plan in progress."""
 ROLLING_BACK_STATES: Final = frozenset({"rolling_back"})
 
 
@@ -41,7 +41,7 @@ class PlanStatus(NamedTuple):
     state: str
     """``ready``, ``preparing``, ``moving``, ``retiring``, ``applied``, ``rolling_back`` or ``rolled_back``."""
     phase: str | None = None
-    """Phase of the map; None until the service has read it."""
+    """Phase of the map; None until read by the service."""
     epoch: int | None = None
     moves: int = 0
     """Number of endpoints."""
@@ -51,7 +51,7 @@ class PlanStatus(NamedTuple):
     partitions: int | None = None
     endpoints: int | None = None
     since: str | None = None
-    """Begin of the phase as observed by the service; None if it was not running."""
+    """Start of the phase as observed by the service; None if it was not running."""
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> "PlanStatus":
@@ -60,12 +60,12 @@ class PlanStatus(NamedTuple):
 
     @property
     def is_in_progress(self) -> bool:
-        """Whether it moves endpoints now."""
+        """True while it moves endpoints."""
         return self.state in APPLYING_STATES | ROLLING_BACK_STATES
 
     @property
     def is_outdated(self) -> bool:
-        """Whether it can no longer be applied: the map has changed since it was made."""
+        """True if it can no longer be applied: the map has changed since its computation."""
         return self.state == "ready" and self.epoch is not None and self.epoch_of_plan != self.epoch
 
 
@@ -134,7 +134,7 @@ class MetadataService:
                     reply = await client.request(method, url + path, content=content)
                 except httpx.HTTPError as error:
                     failure = str(error) or type(error).__name__
-                    # A service that received the request may have executed it: the next would execute it again.
+                    # The service may have executed the request: the next one would repeat it.
                     if method != "GET" and not isinstance(error, _NOT_SENT):
                         break
                 else:

@@ -1,4 +1,4 @@
-"""Clients of a deployment's WebSocket servers, and the credentials that a command presents to it."""
+"""Clients of a deployment's WebSocket servers, and a command's credentials for it."""
 
 import ssl
 from dataclasses import dataclass
@@ -21,16 +21,16 @@ class Credentials:
     token_file: Path | None = None
 
     def bearer(self) -> SharedKey | None:
-        """Return what the Data Service is sent; None: nothing. Raises ``BadKeyFile``."""
+        """Return the bearer for the Data Service; None: none. Raises ``BadKeyFile``."""
         path = self.key_file or self.token_file
         return None if path is None else SharedKey.load(path)
 
     def token_function(self, service: DataService, subject: str | None = None) -> TokenFunction | None:
-        """Return the function from which a client gets its tokens; None: it needs none.
+        """Return a client's source of tokens; None: it needs none.
 
         Args:
             service: issues tokens for an API key.
-            subject: user that these tokens name, for limits per user; None: the key's own.
+            subject: user of these tokens, for limits per user; None: the key itself.
 
         Raises:
             BadKeyFile: the file of the key or token is not one.
@@ -59,7 +59,7 @@ def client_of(
     *,
     data: bool = False,
 ) -> BaseClient:
-    """Return a client for the deployment; where servers divide the endpoints, it finds the one of each."""
+    """Return a client for the deployment; it finds each endpoint's server if they are divided."""
     if not edges.metadata:
         return UpdatesClient(edges.servers, origin=origin, token=token, tls=tls, data=data)
     hosts = {urlsplit(origin).hostname or ""}

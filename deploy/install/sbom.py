@@ -1,7 +1,7 @@
-"""Join bills of materials and lists of jars into one: ``sbom.py OUTPUT VERSION INPUT...`` (``make sbom``).
+"""Joins bills of materials and lists of jars: ``sbom.py OUTPUT VERSION INPUT...`` (``make sbom``).
 
-An input is a CycloneDX document or a ``jars.lock``. The same inputs give the same output: it has no time and no random
-number. Edges between packages are kept where a tool knows them, which is npm's alone.
+An input is a CycloneDX document or a ``jars.lock``. Reproducible: no times and random numbers in the output.
+Dependencies between packages are kept if the tool reports them, as only npm's does.
 """
 
 import json

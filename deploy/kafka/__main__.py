@@ -16,14 +16,14 @@ _POLL_S = 0.5
 
 
 def main() -> int:
-    """Return the exit code: 0 after a signal, 1 when a broker fails or jars cannot be had, 2 for what one must mend."""
+    """Return the exit code: 0 after a signal, 1 if a broker fails or jars are unavailable, 2 for errors to fix."""
     parser = argparse.ArgumentParser(prog="python -m deploy.kafka", description=__doc__)
     parser.add_argument("--brokers", type=int, choices=brokers.SIZES, default=1)
     parser.add_argument("--directory", type=Path, default=Path(".diem/open-kafka"), help="of the data (%(default)s)")
     parser.add_argument("--prepare", action="store_true", help="only download what is missing; never fails")
     chosen = parser.parse_args()
     log.configure("error", "console")
-    # It warns of every broker that does not answer yet.
+    # It warns of every broker not answering yet.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     try:
         program = prepare(print_progress("Kafka"))

@@ -1,7 +1,7 @@
-"""Plan the brokers of the local Kafka: configuration, directories and command lines.
+"""Plans the brokers of the local Kafka: configuration, directories and command lines.
 
-With ``BrokerCredentials``, brokers accept clients with a password and a right (``deploy.kafka.users``). Controllers use
-certificates among each other: they read users from a log, and cannot agree on its end before they are connected.
+With ``BrokerCredentials``, brokers accept clients with a password and a right (``deploy.kafka.users``). Controllers
+authenticate each other by certificates: they read users from a log, whose end they cannot agree on before connecting.
 Without, anybody on this machine may do everything, as in most tests.
 """
 
@@ -21,7 +21,7 @@ HOST: Final = "127.0.0.1"
 SIZES: Final = (1, 3)
 """Sizes of a local cluster; two brokers would not survive the loss of one."""
 STARTED: Final = "Kafka Server started"
-"""Log line of a broker that is ready."""
+"""Log line of a ready broker."""
 
 FEATURES: Final = Path(__file__).with_name("features.checkpoint")
 """Feature levels of a new cluster, in Kafka's own format; written by ``python -m deploy.kafka.jars``."""
@@ -33,7 +33,7 @@ _SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "unclean.leader.election.enable": "false",
     "num.partitions": "1",
-    # The first member of a group is served at once.
+    # No delay for the first member of a group.
     "group.initial.rebalance.delay.ms": "0",
     # Small internal topics, thread pools and compaction buffers.
     "offsets.topic.num.partitions": "4",
@@ -43,8 +43,8 @@ _SETTINGS: Final = {
     "num.io.threads": "4",
     "log.segment.bytes": str(64 * 1024 * 1024),
     "log.cleaner.dedupe.buffer.size": str(4 * 1024 * 1024),
-    # An idle controller writes a record this often, by which others measure how far they are behind: without these
-    # records an idle broker takes 1.3 % of a core, with the usual 500 ms 2.1 %.
+    # Interval of an idle controller's no-op records, by which others measure their lag: without them an idle broker
+    # takes 1.3 % of a core, with the usual 500 ms 2.1 %.
     "metadata.max.idle.interval.ms": "5000",
     # The pause after a broker is killed is mostly the session timeout, 9 s by default.
     "broker.session.timeout.ms": "2000",
@@ -86,7 +86,7 @@ def _closed_settings(credentials: BrokerCredentials) -> dict[str, str]:
 
 @dataclass(eq=False)
 class UnusableData(ConfigurationError):
-    """A directory holds the data of a different cluster, or cannot be written."""
+    """A directory has the data of a different cluster, or cannot be written."""
 
     template = "the Kafka data in {directory} {reason}: choose another directory or remove it"
 
@@ -111,7 +111,7 @@ class BrokerPlan(NamedTuple):
 
     @property
     def meta_file(self) -> Path:
-        """File that identifies the data directory by broker and cluster."""
+        """File identifying the broker and cluster of the data directory."""
         return self.directory / "data" / "meta.properties"
 
     @property
@@ -137,7 +137,7 @@ def bootstrap_servers(all_plans: Sequence[BrokerPlan]) -> str:
 
 
 def properties(plan: BrokerPlan, all_plans: Sequence[BrokerPlan], credentials: BrokerCredentials | None = None) -> str:
-    """Return the broker's ``server.properties``; of three brokers, each has every record and two suffice for writes."""
+    """Return the broker's ``server.properties``; three brokers each have every record, and two suffice for writes."""
     security = _OPEN_SETTINGS if credentials is None else _closed_settings(credentials)
     listener = f"{_OPEN if credentials is None else _USERS}://{HOST}:{plan.port}"
     replicas = str(len(all_plans))
@@ -165,7 +165,7 @@ def properties(plan: BrokerPlan, all_plans: Sequence[BrokerPlan], credentials: B
 def argv(java: Path, jars: Sequence[Path], plan: BrokerPlan, archive: Path | None = None) -> tuple[str, ...]:
     """Return the broker's command line, tuned for memory and start time rather than throughput.
 
-    ``archive`` is of ``program.prepare_archive``; without it, or if it does not match, the start takes twice as long.
+    ``archive`` is from ``program.prepare_archive``; without a matching one, the start takes twice as long.
     """
     shared = () if archive is None else (f"-XX:SharedArchiveFile={archive}",)
     return (
@@ -174,16 +174,16 @@ def argv(java: Path, jars: Sequence[Path], plan: BrokerPlan, archive: Path | Non
         "-Xms64m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
-        # With this compiler the default code cache is 48 MiB: a JVM that has filled it fails in odd places.
+        # With this compiler the default code cache is 48 MiB: a JVM fails in odd ways once it is full.
         "-XX:ReservedCodeCacheSize=128m",
         "-XX:-UsePerfData",
-        # Java keeps the controllers' key in a store in memory, encrypted with a password of the same memory: the usual
-        # 10,000 iterations at each encryption and decryption are a fifth of the CPU time of a start, for nothing.
+        # Java keeps the controllers' key in memory, encrypted with a password in the same memory: the usual 10,000
+        # iterations of each operation take a fifth of the start's CPU time, for nothing.
         "-Dkeystore.pkcs12.keyPbeIterationCount=1",
         "-XX:+ExitOnOutOfMemoryError",
         f"-XX:ErrorFile={plan.directory}/java-error-%p.log",
         *shared,
-        # For unpacked native libraries, which a killed broker leaves behind.
+        # For unpacked native libraries, left behind by a killed broker.
         f"-Djava.io.tmpdir={plan.directory / 'tmp'}",
         "-Djava.awt.headless=true",
         f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
@@ -195,11 +195,11 @@ def argv(java: Path, jars: Sequence[Path], plan: BrokerPlan, archive: Path | Non
 
 
 def write(all_plans: Sequence[BrokerPlan], *, with_users: bool = False) -> str:
-    """Write the files that the brokers start with, and return the id of their cluster; existing data is kept.
+    """Write the brokers' start-up files, and return the id of their cluster; existing data is kept.
 
     Raises:
-        UnusableData: existing data is of another number of brokers or of several clusters, has users that these brokers
-            would not ask for, or cannot be written.
+        UnusableData: existing data is of another number of brokers or of several clusters, has users these brokers
+            would not use, or cannot be written.
         BadKeyFile: a file of a secret is invalid, or open to others.
     """
     try:

@@ -1,6 +1,6 @@
 """A local Kafka of one or three brokers as child processes, for tests, benches and ``python -m deploy.kafka``.
 
-Apart from ``__main__``, which downloads what it needs without Kafka's client.
+Separate from ``__main__``, which downloads jars without Kafka's client.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ class BrokerFailed(DiemError):
 async def all_see_all(plans: Sequence[BrokerPlan], login: KafkaOptions) -> bool:
     """Return whether every broker answers and sees every other: then topics can be created and have leaders.
 
-    Of ``login`` all is used but the address.
+    ``login`` is used without its address.
     """
     for plan in plans:
-        # The port first: the client's log is loud when nothing listens there.
+        # The port first: the client's log is noisy when nothing listens there.
         if not await is_accepting(plan.port) or await _known_to(plan.port, login) < len(plans):
             return False
     return True
@@ -56,8 +56,8 @@ class LocalCluster:
     """Brokers on free loopback ports with their data in ``directory``; existing data is reused.
 
     Its methods may be called from any event loop, one at a time. The brokers stop when the thread that started them
-    ends. Each broker's output is in ``directory``/kafka-N/broker.log. ``with_users``: they are as closed as those of
-    ``diem up``, and have its users. ``time_factor`` multiplies the time that they have to become ready.
+    ends. Each broker's output is in ``directory``/kafka-N/broker.log. ``with_users``: with the access control and users
+    of ``diem up``. ``time_factor`` multiplies the time to become ready.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LocalCluster:
 
     @property
     def options(self) -> KafkaOptions:
-        """Options of clients that may do everything. Raises ``BadKeyFile`` if the operator's password is invalid."""
+        """Options of clients with all rights. Raises ``BadKeyFile`` if the operator's password is invalid."""
         if not self._with_users:
             return KafkaOptions(self.bootstrap_servers)
         return KafkaOptions(
@@ -102,7 +102,7 @@ class LocalCluster:
         return self._running[node].pid
 
     def failed(self) -> BrokerFailed | None:
-        """Return the error of a broker that has ended by itself, if any."""
+        """Return the error of a broker that ended by itself, if any."""
         for plan in self._plans:
             process = self._running.get(plan.node)
             if process is not None and process.poll() is not None:
@@ -134,7 +134,7 @@ class LocalCluster:
             raise
 
     async def stop(self, within: float = STOPPED_WITHIN_S) -> None:
-        """Stop every broker; those that are not done ``within`` seconds are killed.
+        """Stop every broker; kill those not done ``within`` seconds.
 
         All at once: a single one would wait in vain for the others. Even so the last of three waits 5 s for another
         controller to take over; its records are on disk already, so it is killed without waiting.
@@ -150,7 +150,7 @@ class LocalCluster:
         self._ports.release()
 
     def kill(self, node: int) -> int:
-        """Kill a broker as a crash would; return the process id that it had."""
+        """Kill a broker as in a crash; return its former process id."""
         process = self._running.pop(node)
         processes.reap(process)
         return process.pid
@@ -186,9 +186,9 @@ class LocalCluster:
         return any(self._running[p.node].poll() is None and not p.stopped_file.exists() for p in running)
 
     async def wait_until_ready(self) -> None:
-        """Wait until all running brokers know of each other, for at most ``READY_WITHIN_S`` times the factor.
+        """Wait until all running brokers know each other, for at most ``READY_WITHIN_S`` times the factor.
 
-        A broker that was stopped for longer than its session is fenced, and needs a moment, too.
+        A broker stopped for longer than its session is fenced, and needs a moment, too.
 
         Raises:
             BrokerFailed: one has ended, or takes too long.
@@ -217,7 +217,7 @@ def _reason(process: "subprocess.Popen[bytes]", plan: BrokerPlan) -> str:
 
 
 async def _known_to(port: int, login: KafkaOptions) -> int:
-    """Return the number of brokers that one broker knows of; 0 if it is not ready."""
+    """Return the number of brokers known to one broker; 0 if it is not ready."""
     try:
         async with connected_client(replace(login, bootstrap_servers=f"{brokers.HOST}:{port}"), within=5) as client:
             return len(client.cluster.brokers())

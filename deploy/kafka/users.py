@@ -1,8 +1,7 @@
-"""Create the users and rights of a local Kafka, through the controllers' listener.
+"""Creates the users and rights of a local Kafka, through the controllers' listener.
 
-That listener accepts who has the brokers' certificate, so users can be created where there are none: in new data, and
-in data of an earlier release. Existing ones are set again, so a replaced password file or another topic prefix needs
-no other step.
+It accepts holders of the brokers' certificate, so that users can be created in data without any, new or of an earlier
+release. Existing ones are updated, so a replaced password file or topic prefix needs no further step.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ _ANSWER_TIMEOUT_MS: Final = 5000
 
 @dataclass(eq=False)
 class UsersNotCreated(DiemError):
-    """No controller has created the users in time."""
+    """No controller created the users in time."""
 
     template = "the users of the local Kafka cannot be created: {reason}"
 
@@ -41,7 +40,7 @@ class UsersNotCreated(DiemError):
 
 
 async def create_users(directory: Path, controllers: Sequence[int], names: Names, within: float) -> None:
-    """Create every user with its password and rights; repeated until a controller has done it.
+    """Create every user with its password and rights; retried until a controller succeeds.
 
     Args:
         directory: of the brokers' data and credentials.
@@ -50,7 +49,7 @@ async def create_users(directory: Path, controllers: Sequence[int], names: Names
         within: time limit in seconds.
 
     Raises:
-        UsersNotCreated: none has done it in time.
+        UsersNotCreated: none succeeded in time.
         BadKeyFile: a password file is invalid.
     """
     context = await asyncio.to_thread(controller_context, directory)
@@ -64,7 +63,7 @@ async def create_users(directory: Path, controllers: Sequence[int], names: Names
                     try:
                         await _send_all(port, context, requests)
                     except (KafkaError, OSError) as error:
-                        # It does not listen yet, or another one leads.
+                        # Not listening yet, or not the leader.
                         fault = error
                     else:
                         return
@@ -74,7 +73,7 @@ async def create_users(directory: Path, controllers: Sequence[int], names: Names
 
 
 async def _send_all(port: int, context: ssl.SSLContext, requests: "Iterable[SetPasswords | CreateAcls]") -> None:
-    """Send requests to one controller. Raises ``KafkaError`` or ``OSError`` if it does not do all of them."""
+    """Send requests to one controller. Raises ``KafkaError`` or ``OSError`` unless all succeed."""
     connection = await create_conn(
         HOST, port, security_protocol="SSL", ssl_context=context, request_timeout_ms=_ANSWER_TIMEOUT_MS
     )
@@ -89,7 +88,7 @@ async def _send_all(port: int, context: ssl.SSLContext, requests: "Iterable[SetP
 
 
 _ITERATIONS: Final = 4096
-"""The least that Kafka accepts: the passwords have 256 random bits, so that more would only cost time."""
+"""Kafka's minimum: the passwords have 256 random bits, so more would only cost time."""
 _SALT_BYTES: Final = 16
 _HASHES: Final = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 """Number of a mechanism in Kafka's protocol, and its hash."""
@@ -166,7 +165,7 @@ _EVERY_HOST: Final = "*"
 
 
 class CreateAcls(Request[CreateAclsRequest_v1]):  # type: ignore[misc]  # aiokafka has no types
-    """``CreateAcls`` for several rights at once; those that exist are kept."""
+    """``CreateAcls`` for several rights at once; existing ones are kept."""
 
     API_KEY = 30
 

@@ -1,4 +1,4 @@
-"""Control socket of a running ``diem up``: one JSON line each way, on a Unix socket that only its owner may open."""
+"""Control socket of a running ``diem up``: one JSON line each way, on an owner-only Unix socket."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ class CommandRefused(DiemError):
 
 @asynccontextmanager
 async def serve(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIterator[None]:
-    """Answer requests ``{"command": NAME, ...}`` with the result of the handler of NAME.
+    """Answer requests ``{"command": NAME, ...}`` with the result of NAME's handler.
 
     At most ``MAX_CONNECTIONS`` at once, one request each within ``TIMEOUT_S``; others are closed unanswered.
     """
@@ -58,7 +58,7 @@ async def serve(state: StateDir, handlers: Mapping[str, Handler]) -> AsyncIterat
         task.add_done_callback(connections.discard)
 
     path = state.new_socket()
-    # The socket must never be open to others, not even between its creation and a chmod.
+    # The socket must never be accessible to others, not even before a chmod.
     umask = os.umask(0o177)
     try:
         server = await asyncio.start_unix_server(accept, path, limit=MAX_REQUEST_BYTES)

@@ -19,7 +19,7 @@ def describe(
 ) -> dict[str, Any]:
     """Describe the current processes.
 
-    ``servers``, in mode xz composites, is the requested number; ``operator_url`` is that of the operator page.
+    ``servers`` is the requested number of servers, in mode xz of composites; ``operator_url`` is the operator page's.
     """
     now = {status.name: status for status in statuses}
     urls: dict[str, Any] = {
@@ -38,12 +38,12 @@ def describe(
         "uptime_seconds": round(uptime_seconds, 1),
         "servers": servers,
         "max_servers": topology.max_servers,
-        # For commands that use the same cluster; a password is in a file.
+        # For commands on the same cluster; passwords are in files.
         "kafka": _kafka(topology),
         "traffic": _settings(topology, "DIEM_TRAFFIC_"),
         "clones": topology.clones,
         "urls": urls,
-        # With which commands recognise this system, by whatever name they connect.
+        # For commands to recognise this system, whatever name they connect to.
         "certificate": str(topology.public.certificate) if topology.public.certificate else None,
         "processes": [
             {
@@ -72,7 +72,7 @@ def _rounded(seconds: float | None) -> float | None:
 def _kafka(topology: Topology) -> dict[str, str]:
     settings = _settings(topology, "DIEM_KAFKA_")
     if any(process.process == "kafka" for process in topology.processes):
-        # Each process has a user of its own there, and so has each command.
+        # Each process has its own user there, and so has each command.
         for name in ("sasl_username", "sasl_password_file"):
             settings.pop(name, None)
     return settings
@@ -92,13 +92,13 @@ def with_children(processes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, di
 
 
 LEAST_COMMITS: Final = 100
-"""Commits since the start of the Data Service from which on their mean says how updates are written."""
+"""Minimum number of commits since the Data Service's start for a meaningful mean."""
 
 
 def updates_per_commit(processes: Iterable[dict[str, Any]]) -> float | None:
-    """Return how many updates are written together, on average since the start; None if that is not known yet.
+    """Return the average number of updates per commit since the start; None if not known yet.
 
-    What is committed together arrives together at the servers.
+    Updates committed together arrive together at the servers.
     """
     reports = [process.get("report") or {} for process in processes if process["process"] == "data"]
     commits, changes = (sum(int(report.get(name) or 0) for report in reports) for name in ("commits", "changes"))

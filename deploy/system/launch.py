@@ -1,4 +1,4 @@
-"""Programs that ``diem up`` starts: prerequisites and configuration of a mode, command lines, and environment."""
+"""Programs started by ``diem up``: prerequisites and configuration of a mode, command lines, and environment."""
 
 import os
 import site
@@ -20,14 +20,14 @@ Progress = Callable[[int, int], None]
 
 
 class PreparationFailed(ConfigurationError):
-    """A prerequisite of the mode is not available; nothing was started."""
+    """A prerequisite of the mode is unavailable; nothing was started."""
 
 
 def check_prerequisites(mode: Mode, brokers: int) -> None:
     """Check that the programs of a mode with so many local brokers are installed.
 
     Raises:
-        ConfigurationError: one is missing, with what to install.
+        ConfigurationError: one is missing, with the remedy.
     """
     if mode.behind_nginx:
         try:
@@ -70,7 +70,7 @@ def prepare(
 
 
 def clean(mode: Mode, state_dir: Path) -> None:
-    """Remove what no later run uses."""
+    """Remove files that no later run uses."""
     if mode.behind_nginx:
         from deploy import nginx  # noqa: PLC0415  # see ``check_prerequisites``
 
@@ -138,14 +138,14 @@ def command() -> tuple[str, ...]:
 
 
 def pdeathsig_command(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command line that runs a third-party program so that it ends with its parent."""
+    """Return the command line to run a third-party program that ends with its parent."""
     return (sys.executable, "-m", "deploy.system.pdeathsig", *argv)
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of children, in a checkout with our packages on PYTHONPATH.
 
-    Settings of Kafka are left out: the topology has them for the processes that use Kafka.
+    Settings of Kafka are left out: the topology sets them for processes that use Kafka.
     """
     environ = {name: value for name, value in environ.items() if not name.startswith("DIEM_KAFKA_")}
     root = str(Path(__file__).resolve().parents[2])

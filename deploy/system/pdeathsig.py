@@ -16,11 +16,11 @@ EXIT_NO_PROGRAM: Final = 127
 
 
 def bind_to_parent() -> None:
-    """Request SIGTERM at the parent's death. Raises ``ProcessLookupError`` if the parent has died already."""
+    """Request SIGTERM on the parent's death. Raises ``ProcessLookupError`` if it is already dead."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    # Both, because the parent may have died before ``getppid``: then only the closed pipe of our input shows it.
+    # Both checks: if the parent died before ``getppid``, only the closed pipe of our input shows it.
     if os.getppid() != parent or _hung_up(0):
         raise ProcessLookupError("the supervisor is gone")
 
@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
         sys.exit("diem: usage: python -m deploy.system.pdeathsig PROGRAM [ARGUMENT...]")
     try:
         bind_to_parent()
-        # A process started in the background of a shell ignores SIGINT, and so would the program.
+        # A background process of a shell ignores SIGINT, and so would the program.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.execvp(argv[0], argv)  # noqa: S606  # without a shell
     except ProcessLookupError as error:

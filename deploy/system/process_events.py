@@ -1,4 +1,4 @@
-"""What has happened to the processes of a ``diem up``, for people who look later."""
+"""History of the processes of a ``diem up``, for later inspection."""
 
 from collections import deque
 from typing import Final
@@ -18,7 +18,7 @@ class ProcessEvents:
         self._events: deque[dict[str, str]] = deque(maxlen=MAX_EVENTS)
 
     def add(self, process: str, text: str) -> None:
-        """Add an event that happened now."""
+        """Add an event of this moment."""
         entry = {"time": iso(self._clock.wall_ms()), "process": process, "text": text[:MAX_CHARACTERS]}
         self._events.appendleft(entry)
 

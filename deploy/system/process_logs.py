@@ -1,6 +1,6 @@
-"""Log files of child processes: bounded in size, and read for the lines that the terminal shows.
+"""Log files of child processes: bounded in size, and polled for lines to show on the terminal.
 
-Apart from ``up``, which only decides when to poll and when to mute.
+Separate from ``up``, which only decides when to poll and mute.
 """
 
 import json
@@ -28,7 +28,7 @@ IMPORTANT: Final = frozenset({"warning", "error", "critical"})
 class ChildLog:
     """One log file to which a child appends, read from its current end.
 
-    Above ``max_bytes`` it is copied to ``NAME.log.1`` and truncated: the child appends, so it continues in the same
+    Beyond ``max_bytes`` it is copied to ``NAME.log.1`` and truncated: the child, which appends, continues in the same
     file. Lines written between the two steps are lost. At most about twice ``max_bytes`` are on disk.
     """
 
@@ -99,7 +99,7 @@ class ChildLog:
 def _as_text(line: bytes, process: str) -> tuple[str, str | None]:
     """Return a log line as text, and its level; None for a line without structure.
 
-    Children of a composite write into its log; their lines begin with their names.
+    Lines of a composite's children, in its log, begin with their names.
     """
     text = line.decode("utf-8", "replace").strip()
     try:
@@ -144,7 +144,7 @@ class ProcessLogs:
                     self._terminal.warn(f"{name}: {line}")
 
     def mute(self, names: Iterable[str], seconds: float) -> None:
-        """Suppress the lines of these processes for a time, as after their start."""
+        """Suppress the lines of these processes for some time, for example after their start."""
         self._muted_until_s |= dict.fromkeys(names, self._clock.monotonic() + seconds)
 
     def reset(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Scaling of a running ``diem up``: start and stop numbered processes, and wait until they are ready.
+"""Scaling of a running ``diem up``: starts and stops numbered processes, and waits until they are ready.
 
 In mode xz these are composites. In mode z-composite the composite itself starts and stops pairs, on request.
 """
@@ -29,7 +29,7 @@ POLL_S: Final = 0.2
 
 
 class Scaler:
-    """Keeps the requested number of servers with their bridges, or of composites; nginx is never touched."""
+    """Maintains the requested number of servers with their bridges, or of composites; nginx is never touched."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Scaler:
         self.servers = servers
 
     def request(self, servers: object) -> dict[str, Any]:
-        """Set the number of servers, which ``run`` then applies, and return the names of the resulting processes.
+        """Set the number of servers, applied by ``run``, and return the names of the resulting processes.
 
         Raises:
             CommandRefused: the mode does not support that number.
@@ -78,7 +78,7 @@ class Scaler:
         while True:
             await self.changed.wait()
             self.changed.clear()
-            # All servers stop at once, so that no client moves to one that stops next; then their bridges.
+            # All servers stop at once, so that no client moves to one about to stop; then their bridges.
             wanted = [self._spec(process) for process in self._topology.active(self.servers)]
             await self._supervisor.become(wanted, self._seconds)
             self._on_applied()
@@ -112,9 +112,9 @@ async def scale(state: StateDir, servers: int, show: Callable[[int, int], None],
 
 
 async def drive_composite(internal_url: str, keys: KeyRing | SharedKey, scaler: Scaler) -> None:
-    """Send the composite the number of pairs, now and whenever it changes, until cancelled.
+    """Send the composite the number of pairs, now and on every change, until cancelled.
 
-    A restarted composite has its initial number, so it is sent first on every connection.
+    A restarted composite has its initial number, so every connection starts with it.
     """
     url = f"ws{internal_url.removeprefix('http')}{PATH}"
 

@@ -1,4 +1,4 @@
-"""Scrape targets of a running ``diem up``, and the file in which Prometheus' service discovery finds them."""
+"""Scrape targets of a running ``diem up``, and their file for Prometheus' service discovery."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +18,13 @@ class Target(NamedTuple):
     address: str
     """``host:port``, without a scheme."""
     labels: dict[str, str]
-    """``process``, ``number``, ``clone``, ``host`` and ``mode``, without those that the process does not have."""
+    """``process``, ``number``, ``clone``, ``host`` and ``mode``, as far as the process has them."""
 
 
 def scrape_targets(status: Mapping[str, Any]) -> list[Target]:
     """Return the targets of a description (:func:`deploy.system.description.describe`), in its order.
 
-    Children of composites are in it only if it has the composites' reports. Third-party programs have no metrics.
+    Children of composites are included only with the composites' reports. Third-party programs have no metrics.
     ``host`` is a label of processes on several hosts.
     """
     found = []
@@ -47,7 +47,7 @@ def scrape_targets(status: Mapping[str, Any]) -> list[Target]:
 
 
 def _clone(status: Mapping[str, Any], composite: str, process: Mapping[str, Any]) -> int | None:
-    """Return the clone of a process: that of its composite for a child."""
+    """Return the clone of a process, for a child its composite's."""
     if not composite:
         clone: int | None = process.get("clone")
         return clone
@@ -61,7 +61,7 @@ def file_sd(targets: list[Target]) -> bytes:
 
 
 class TargetsFile:
-    """Keeps the file of targets in line with what runs. A process that has died stays a target until it is removed."""
+    """Keeps the file of targets up to date. A dead process stays a target until removed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,7 +71,7 @@ class TargetsFile:
     def update(self, status: Mapping[str, Any]) -> None:
         """Write the file if the targets have changed; ``status`` has the reports of composites that answered.
 
-        The children of a composite that did not answer stay as they were. Raises ``OSError``.
+        Children of an unresponsive composite are kept. Raises ``OSError``.
         """
         processes = [self._with_report(process) for process in status["processes"]]
         self._reports = {process["name"]: process["report"] for process in processes if process["report"]}

@@ -1,4 +1,4 @@
-"""Health of the sources in reports of the Data Service, for people: which fail, and when they try again; pure."""
+"""Health of the sources in reports of the Data Service, for people: failures and retries; pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,11 +7,11 @@ from typing import Any, Final
 Source = dict[str, Any]
 """The entry of one source in the report of a Data Service."""
 MAX_NAMED: Final = 3
-"""Failing sources that a summary names."""
+"""Maximum number of failing sources named in a summary."""
 
 
 def is_tried(source: Source) -> bool:
-    """Return whether a source has been tried since its process started."""
+    """Return whether a source was tried since its process started."""
     return bool(source.get("ok") or source.get("error"))
 
 
@@ -30,7 +30,7 @@ def failing(bad: int, of: int) -> str:
 
 
 def next_attempt(source: Source, now_s: float) -> str:
-    """Return ``next try in 20 s`` for a failing source, at an instant in Unix seconds; empty where that is unknown."""
+    """Return ``next try in 20 s`` for a failing source, at an instant in Unix seconds; empty if unknown."""
     if not source.get("error"):
         return ""
     try:

@@ -69,10 +69,10 @@ class StateDir:
         self._short_socket = self.path / "control.path"
 
     def check(self) -> None:
-        """Check that no other user could replace keys in the directory, or the URLs to which they are sent.
+        """Check that no other user could replace keys in the directory, or the URLs they are sent to.
 
         Raises:
-            BadStateDir: another user owns it, or others may write it. A missing directory passes.
+            BadStateDir: another user owns it, or others may write to it. A missing directory passes.
         """
         try:
             status = self.path.stat()
@@ -87,7 +87,7 @@ class StateDir:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Create the directory with its keys and lock it; the lock is released at the latest when the process ends.
+        """Create the directory with its keys and lock it, at most until the process ends.
 
         Raises:
             AlreadyUp: another process has locked it.
@@ -106,7 +106,7 @@ class StateDir:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise AlreadyUp(self.path, self.read_processes().get("pid")) from None
-            self.remove_processes()  # those of a ``diem up`` that was killed
+            self.remove_processes()  # left behind by a killed ``diem up``
             for stale in (self.path / "sockets").glob("*.sock"):
                 stale.unlink(missing_ok=True)
             self.create_keys()
@@ -117,11 +117,11 @@ class StateDir:
 
     @property
     def shared_key_files(self) -> tuple[Path, ...]:
-        """The files of secrets that processes share, on one machine or on several."""
+        """The files of shared secrets, on one machine or on several."""
         return self.internal_key_file, self.metrics_key_file, self.write_key_file, self.traffic_salt_file
 
     def create_keys(self) -> list[Path]:
-        """Create those of :attr:`shared_key_files` that are missing, and return them; check the others.
+        """Create missing files of :attr:`shared_key_files`, and return them; check the others.
 
         Raises:
             BadStateDir: the directory cannot be created or written, or another user owns or may write it.
@@ -130,7 +130,7 @@ class StateDir:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.check()
-            # While a key is replaced, its file has two.
+            # During a key's replacement, its file has two.
             made = [file for file in self.shared_key_files if not file.exists()]
             for file in made:
                 if file == self.traffic_salt_file:
@@ -155,7 +155,7 @@ class StateDir:
         replace_private(self._processes, f"{json.dumps(processes, indent=2)}\n".encode())
 
     def read_processes(self) -> dict[str, Any]:
-        """Return the last list of processes, possibly of a killed ``diem up``; empty if there is none."""
+        """Return the last list of processes, possibly of a killed ``diem up``; empty without one."""
         try:
             read = json.loads(self._processes.read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""``diem up``: start every process of a scaling mode, keep them running, and stop them in order.
+"""``diem up``: starts every process of a scaling mode, keeps them running, and stops them in order.
 
 The command line and the composition of the topology are in ``deploy.cli.up``.
 """
@@ -45,25 +45,25 @@ PROBE_TIMEOUT_S: Final = 1.0
 READY_POLL_S: Final = 0.1
 LOG_POLL_S: Final = 0.5
 TARGETS_EVERY_S: Final = 2.0
-"""Seconds after which the file of Prometheus' targets has changed with the processes."""
+"""Interval of updates of Prometheus' target file."""
 MAX_EARLY_DEATHS: Final = 3
-"""Deaths of a process before the first readiness after which the start has failed."""
+"""Deaths of a process before its first readiness that count as a failed start."""
 KAFKA_STARTUP_S: Final = 5.0
-"""Duration of a broker's first start with its topics; until then all other processes warn that they wait."""
+"""Duration of a broker's first start with its topics, during which all other processes warn of waiting."""
 SOURCES_WITHIN_S: Final = 30.0
-"""Time for the first tries of all sources, after which those that failed by then are shown."""
+"""Time for the first attempts of all sources, after which failed ones are shown."""
 STARTUP_WARNINGS_S: Final = 5.0
-"""Warnings that a new process logs within this time are start-up noise, such as a missing bridge."""
+"""Time during which a new process's warnings are start-up noise, such as a missing bridge."""
 LATENESS_EVERY_S: Final = 15.0
-"""Seconds between two lines about what is not ready."""
+"""Seconds between two lines about unready processes."""
 MAX_NAMED: Final = 3
-"""Processes that such a line names."""
+"""Maximum number of processes named in such a line."""
 
 _logger = structlog.get_logger(__name__)
 
 
 class HealthProbe:
-    """Health of running processes: ours by their internal listeners, third-party ones by their ports. Never raises."""
+    """Health of running processes: ours via internal listeners, third-party ones via their ports. Never raises."""
 
     def __init__(self, key: KeyRing, time_factor: float = 1.0) -> None:
         self._timeout_s = PROBE_TIMEOUT_S * time_factor
@@ -91,7 +91,7 @@ class HealthProbe:
     async def report(self, process: Planned) -> dict[str, Any] | None:
         """Return the status document of the process, or None without an answer.
 
-        Without an internal listener it is ``ready`` alone.
+        Without an internal listener, only ``ready``.
         """
         if process.internal_url is None:
             return {"ready": True} if await self.ready(process) else None
@@ -186,12 +186,12 @@ class Up:
     def _reload_on_sighup(self, life: Lifecycle) -> None:
         if self._topology.public.certificate is None:
             return
-        # The end of the terminal sends the same signal, and stops us as it would without a handler.
+        # Closing the terminal sends the same signal, and stops us as without a handler.
         stops = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
         life.on_reload(lambda: life.stop("SIGHUP") if stops and not _has_terminal() else self._reload())
 
     def _reload(self) -> None:
-        """Have the processes that clients connect to read the certificate again, if it is usable."""
+        """Make the client-facing processes reload the certificate, if usable."""
         public = self._topology.public
         try:
             if public.certificate is not None:
@@ -205,11 +205,11 @@ class Up:
         self._terminal.info("the certificate was read again")
 
     async def _create_kafka_users(self) -> None:
-        """Create the users of our own brokers, if there are any. Raises ``DiemError`` if that fails."""
+        """Create the users of our own brokers, if any. Raises ``DiemError`` on failure."""
         controllers = [p.ports.internal for p in self._planned.values() if p.process == "kafka" and p.ports.internal]
         if not controllers:
             return
-        # Not in the loop: the first import takes 0.2 s. A process without Kafka has not even installed it.
+        # Not in the loop: the first import takes 0.2 s. Without Kafka, it may not even be installed.
         users = await asyncio.to_thread(importlib.import_module, "deploy.kafka.users")
         names = Names(DEFAULT_PREFIX if self._topic_prefix is None else self._topic_prefix)
         within_s = READY_WITHIN_S * self._durations.time_factor
@@ -258,14 +258,14 @@ class Up:
                         task.result()
                 await life.pause(LOG_POLL_S)
         finally:
-            # The supervisor stops the processes that were about to stop with the rest.
+            # The supervisor stops processes about to stop with the rest.
             tasks = {scaling, targets, page}
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
 
     async def _serve_page(self, life: Lifecycle, probe: HealthProbe) -> None:
-        """Serve the operator page; a fault of it must not stop the system that it shows."""
+        """Serve the operator page; its faults must not stop the system."""
         if self._page is None:
             return
         try:
@@ -285,7 +285,7 @@ class Up:
         match event.kind:
             case "died":
                 self._on_death(event)
-                # Now, not at the restart: a child may log before the event of its start is handled.
+                # Now, not on restart: a child may log before its start event is handled.
                 self._logs.reset(event.name)
             case "failed":
                 reason = self._reason(event)
@@ -327,7 +327,7 @@ class Up:
         return kind(name, reason, self._state.log_of(name))
 
     def _show_missing(self, waiting: list[Planned]) -> None:
-        """Print, if the start takes long, what is not ready and why: one line every ``LATENESS_EVERY_S``."""
+        """Print the unready processes with a reason during a long start: one line every ``LATENESS_EVERY_S``."""
         now = self._clock.monotonic()
         if not waiting or now < self._lateness_due_s:
             return
@@ -339,8 +339,8 @@ class Up:
         self._terminal.warn(f"not ready after {now - self._started:.0f} s: {listed}{because}")
 
     def _reason_of_lateness(self, waiting: list[Planned]) -> tuple[str, str]:
-        """Return one of the processes that are not ready, and its last log line; empty without any."""
-        # Prefer one that has logged a reason: others may only be waiting for it.
+        """Return one of the unready processes, with its last log line; empty without any."""
+        # Prefer one with a logged reason: others may only be waiting for it.
         named = next((process for process in waiting if self._logs.last(process.name)), waiting[0])
         return named.name, self._logs.last(named.name)
 
@@ -349,7 +349,7 @@ class Up:
         return self._not_started(name, "it does not become ready" + (f": {line}" if line else ""), ProcessNotStarted)
 
     async def _show_recovered(self, probe: HealthProbe) -> None:
-        """Print which restarted processes are ready again; their deaths were printed, too."""
+        """Print the restarted processes that are ready again, as their deaths were printed, too."""
         for name in tuple(self._down):
             if await probe.ready(self._planned[name]):
                 self._down.discard(name)
@@ -357,7 +357,7 @@ class Up:
                 self._terminal.info(f"{name} is ready again")
 
     async def _show_failing_sources(self, probe: HealthProbe) -> None:
-        """Print once which sources fail, when all have been tried: at the start no warning of theirs was shown."""
+        """Print failing sources once all have been tried: their warnings at the start were muted."""
         data = next((process for process in self._topology.processes if process.process == "data"), None)
         if self._sources_until_s is None or data is None or (report := await probe.report(data)) is None:
             return
@@ -368,7 +368,7 @@ class Up:
                 self._terminal.warn(f"{line} (`diem status`)")
 
     def _poll_logs(self) -> None:
-        # During the start processes warn that they wait for each other: if that takes long, one line has a reason.
+        # During the start, processes warn of waiting for each other: if it takes long, one line gives a reason.
         self._logs.poll(show=self._up)
 
     def _spec(self, process: Planned) -> Spec:
@@ -397,7 +397,7 @@ class Up:
 
     async def _write_targets(self, probe: HealthProbe) -> None:
         description = self._describe()
-        # Only a composite knows its children, and their addresses.
+        # Only a composite knows its children and their addresses.
         composites = [each for each in description["processes"] if each["process"] == "composite"]
         await self._add_reports(composites, probe)
         with suppress(OSError):
@@ -410,7 +410,7 @@ class Up:
         return description
 
     async def _add_reports(self, processes: Sequence[dict[str, Any]], probe: HealthProbe) -> None:
-        """Add to each of these entries of a description the report of its process; None without an answer."""
+        """Add each process's report to its entry of a description; None without an answer."""
         reports = await probe.reports([self._planned[process["name"]] for process in processes])
         for process, report in zip(processes, reports, strict=True):
             process["report"] = report if process["pid"] else None

@@ -1,4 +1,4 @@
-"""Compose the topology of a mode: every process with its command line, addresses and environment; pure."""
+"""Composes the topology of a mode: every process with its command line, addresses and environment; pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from diem.process.settings import PROCESSES
 
 LOCALHOST: Final = "localhost"
 _RESOLVED = frozenset({"websocket", "proxy", "composite"})
-"""Processes whose public listener accepts clients."""
+"""Processes with client connections on their public listeners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Programs:
 
 
 def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) -> Topology:
-    """Describe every process of the mode, including those that only ``diem scale`` starts.
+    """Describe every process of the mode, including those started only by ``diem scale``.
 
     Raises:
         BadTopology: the options do not fit the mode, or a setting is for an unknown process.
@@ -60,9 +60,9 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
 
 
 def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
-    """Return the variables of the environment that the topology overrides, which would be ignored silently.
+    """Return the environment variables overridden by the topology, which would be silently ignored.
 
-    Those of Kafka are options of ``diem up`` in the modes that use it, and have no effect in the others.
+    Kafka's are options of ``diem up`` in modes with Kafka, without effect in others.
     """
     planned = {name: value for process in topology.processes for name, value in process.env.items()}
     for process in topology.processes:
@@ -70,7 +70,7 @@ def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
         short = {f"DIEM_{name.removeprefix(prefix)}": value for name, value in process.env.items() if prefix in name}
         planned = short | planned
     own = {"DIEM_STATE_DIR", "DIEM_LOG_LEVEL", "DIEM_DRAIN_SECONDS", "DIEM_TIME_FACTOR"}
-    # Keys are added to those of the Data Service, origins to those of the page.
+    # Keys are added to the Data Service's, origins to the page's.
     own |= {name for name in planned if name.endswith(("_TOKEN_KEYS", "_ORIGINS"))}
     ignored = {name for name in planned if name not in own and environ.get(name, planned[name]) != planned[name]}
     if not topology.mode.uses_kafka:
@@ -92,7 +92,7 @@ def _plan(slot: Slot, options: Options, ports: Mapping[str, Ports], programs: Pr
         public_url=_public_url(slot, own, options),
         internal_url=f"http://{own.internal_address}" if _readiness(slot) is Readiness.READYZ else None,
         readiness=_readiness(slot),
-        sweep=slot.process == "nginx",  # its workers survive it, and hold the port
+        sweep=slot.process == "nginx",  # its workers survive it and hold the port
         reloads=options.clients.public.certificate is not None and options.mode.admits(slot.process),
         clone=_clone(slot, options.mode),
     )
@@ -126,7 +126,7 @@ def _environment(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> di
 
 
 def _given(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> Mapping[str, str | None]:
-    """Return the settings that follow from the options, and those that differ from the table's on several hosts."""
+    """Return the settings derived from the options, and those different from the table's on several hosts."""
     match slot.process:
         case "data":
             return _data(options, ports)
@@ -137,7 +137,7 @@ def _given(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> Mapping[
         case "proxy":
             return {"MODE": options.scaling.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
         case "composite":
-            # In mode xz, composites are scaled, not the pairs of each.
+            # In mode xz, composites are scaled, not their pairs.
             most = sizes_of(options).max_servers if options.mode is Mode.Z_COMPOSITE else options.scaling.servers
             pairs = {"PAIRS": str(options.scaling.servers), "MAX_PAIRS": str(most)}
             return {**pairs, "PROXY": options.scaling.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
@@ -153,7 +153,7 @@ def _listener(slot: Slot, options: Options) -> dict[str, str | None]:
     public = options.clients.public
     at_both = slot.process == "data" and public.listen == HOST and options.clients.is_local
     return {
-        # At both loopback addresses, as the page's URL has the name.
+        # On both loopback addresses, as the page's URL has the name.
         "HOST": LOCALHOST if at_both else public.listen,
         "TLS_CERTIFICATE": _path(public.certificate),
         "TLS_KEY": _path(public.certificate and public.key),
@@ -173,18 +173,18 @@ def _public_url(slot: Slot, own: Ports, options: Options) -> str | None:
 
 
 def shared(options: Options) -> dict[str, str | None]:
-    """Return the settings that all our processes have."""
+    """Return the settings common to all our processes."""
     sockets = options.state_dir / "sockets"
     return {
         "STATE_DIR": str(options.state_dir),
-        # If the paths are too long for sockets, internal links use TCP, and so do those between addresses of hosts.
+        # Internal links use TCP if the paths are too long for sockets, and between hosts.
         "INTERNAL_SOCKETS": str(sockets) if options.clients.is_local and unix_sockets.fits(sockets) else None,
         "INTERNAL_KEY_FILE": str(options.state_dir / "internal.key"),
         "LOG_LEVEL": options.log_level,
         "LOG_FORMAT": "json",
         "DRAIN_SECONDS": str(options.durations.drain_seconds),
         "TIME_FACTOR": str(options.durations.time_factor),
-        # With supervision by DIEM on this machine; of one port for health, the first process would take it for all.
+        # Supervised by DIEM on this machine: a single health port would go to the first process.
         "SUPERVISED": "1" if options.clients.is_local else None,
         "HEALTH_PORT": "" if options.clients.is_local else None,
     }
@@ -196,12 +196,12 @@ def _edges(mode: Mode, ports: Mapping[str, Ports]) -> list[Ports]:
 
 
 def _client_address(own: Ports, options: Options, public: PublicAddress | None = None) -> str:
-    """Return the host and the port by which a client connects."""
+    """Return the host and port for clients."""
     return f"{own.name or (public or options.clients.public).connect}:{own.public}"
 
 
 def _location(own: Ports, scheme: str, path: str, options: Options) -> dict[str, object]:
-    """Return where pages find a process: at a port of their own address, or at a URL of another host."""
+    """Return the location of a process for pages: a port of their own address, or a URL on another host."""
     if own.name is None or options.mode.behind_nginx:
         return {"port": own.public, "path": path}
     # A front proxy with TLS passes the port on.
@@ -214,7 +214,7 @@ def _location(own: Ports, scheme: str, path: str, options: Options) -> dict[str,
 def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]:
     edges = [_location(own, "ws", "/ws", options) for own in _edges(options.mode, ports)]
     if options.clients.front_proxies and options.clients.public.own_origins and len(edges) == 1:
-        # Clients connect to the front proxy, which passes /ws on.
+        # Clients connect to the front proxy, which forwards /ws.
         edges = [{"url": f"ws{options.clients.public.own_origins[0].removeprefix('http')}/ws"}]
     is_found = options.mode is Mode.Z_CLIENT
     return {
@@ -225,10 +225,10 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]
         "OWN_PAGES": _path(options.content.pages),
         "TRUSTED_PROXIES": _list(_trusted_proxies(options, ports)),
         "ANONYMOUS_READS": _reads(options.clients),
-        # The first one as well: when it comes back, another one has the store.
+        # Including the first: on its return, another one has the store.
         "STANDBY": "true" if options.scaling.standbys else None,
         "HOSTS": _list(options.clients.public.hosts),
-        # The same as the servers', whose refusals it explains.
+        # The same as the servers', to explain their refusals.
         "CLIENT_ORIGINS": json.dumps(_client_origins(options, ports)),
         "CORS_ORIGINS": _list(options.clients.cross_origin_readers),
         "OPERATOR_URL": options.content.operator_url,
@@ -241,12 +241,12 @@ def _path(path: Path | None) -> str | None:
 
 
 def _list(values: Sequence[object]) -> str | None:
-    """Return the value of a setting that is left out where its list is empty."""
+    """Return a list setting, omitted if empty."""
     return json.dumps(values) if values else None
 
 
 def _reads(clients: Clients) -> str | None:
-    """Return which readers need no key, where the environment of the command does not decide."""
+    """Return the readers exempt from keys, unless the command's environment decides."""
     reads = clients.access.anonymous_reads
     if clients.front_proxies and reads == "auto":
         return "off"
@@ -254,7 +254,7 @@ def _reads(clients: Clients) -> str | None:
 
 
 def _traffic(options: Options) -> dict[str, str]:
-    """Return where a process records its clients' subscriptions, or the requests that it serves."""
+    """Return the destination of a process's recorded subscriptions or requests."""
     return {
         "SINK": str(options.traffic_sink),
         "DIR": str(options.state_dir / "traffic"),
@@ -271,7 +271,7 @@ def _kafka(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[s
     local_brokers = ",".join(f"{HOST}:{own.public}" for own in all_of("kafka", ports))
     values = {name: getattr(wanted, name) for name in wanted.settings()} | {
         "bootstrap_servers": wanted.bootstrap_servers or local_brokers,
-        # Explicit, because brokers start one by one: the number at first is too low.
+        # Explicit, as brokers start one by one and are too few at first.
         "replication": wanted.replication or wanted.local_brokers or None,
     }
     if wanted.local_brokers:
@@ -281,14 +281,14 @@ def _kafka(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[s
 
 
 def _own_keys(options: Options, ports: Mapping[str, Ports], own: Ports) -> list[str]:
-    """Return where a process reads the keys with which the Data Service signs tokens.
+    """Return a process's location of the Data Service's token keys.
 
     Raises:
-        BadTopology: it could not do so over HTTPS, and needs them.
+        BadTopology: they are needed, but not reachable over HTTPS.
     """
     data = all_of("data", ports)
     if len(data) == 1 and own.host == data[0].host:
-        # A file, because anybody on this machine could answer at the Data Service's port while it is down.
+        # A file, as any local user could answer on the Data Service's port while it is down.
         return [str(options.state_dir / "token-keys.json")]
     for origin in _client_origins(options, ports):
         if origin.startswith("https://") and not is_of_this_machine(urlsplit(origin).hostname or ""):
@@ -302,7 +302,7 @@ def _own_keys(options: Options, ports: Mapping[str, Ports], own: Ports) -> list[
 
 
 def _edge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str | None]:
-    """Return the settings that decide which clients a process admits."""
+    """Return the settings for admitting clients."""
     clients = options.clients
     trusted = clients.trusts_loopback(options.mode)
     has_origins = options.mode.behind_nginx or clients.public != PublicAddress() or clients.origins
@@ -320,12 +320,12 @@ def _edge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str,
 
 
 def _client_origins(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
-    """Return the origins whose pages may connect."""
+    """Return the origins of pages that may connect."""
     own = options.clients.public.page_origins(ports["nginx" if options.mode.behind_nginx else "data"].public)
     return tuple(dict.fromkeys((*own, *options.clients.origins)))
 
 
 def _trusted_proxies(options: Options, ports: Mapping[str, Ports]) -> Sequence[str]:
-    """Return the proxies in front of a process: nginx, which believes the front proxies, or these."""
+    """Return the proxies in front of a process: nginx, which trusts the front proxies, or these."""
     balancers = list(dict.fromkeys(str(ip_network(own.host)) for own in all_of("nginx", ports)))
     return balancers if options.mode.behind_nginx else options.clients.front_proxies

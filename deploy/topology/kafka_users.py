@@ -1,6 +1,6 @@
 """Users of a local Kafka: the name and the password file of each; pure.
 
-Every kind of process has a user of its own, whose rights are those of its role (``deploy.kafka.rights``).
+Every kind of process has its own user, with the rights of its role (``deploy.kafka.rights``).
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from typing import Final
 PROTOCOL: Final = "SASL_PLAINTEXT"
 """Security protocol of clients: a login without encryption, because brokers listen on loopback only."""
 MECHANISM: Final = "SCRAM-SHA-256"
-"""SASL mechanism of clients (RFC 7677): both ends prove that they know the password, and neither sends it."""
+"""SASL mechanism of clients (RFC 7677): both ends prove knowledge of the password without sending it."""
 
 
 class KafkaUser(StrEnum):
@@ -19,14 +19,14 @@ class KafkaUser(StrEnum):
     OPERATOR = "operator"
     """Super user of commands and of Kafka's own tools."""
     BROKER = "broker"
-    """Super user that brokers are to each other."""
+    """Super user for brokers among each other."""
     DATA = "data"
     BRIDGE = "bridge"
     METADATA = "metadata"
     EDGE = "edge"
-    """Servers and proxies, which record traffic."""
+    """Servers and proxies: they record traffic."""
     COMPOSITE = "composite"
-    """A composite with its bridges, metadata service, servers and proxy, which share an environment."""
+    """A composite with its bridges, metadata service, servers and proxy, sharing an environment."""
     PIPELINE = "pipeline"
     CHECK = "check"
 
@@ -36,11 +36,11 @@ class KafkaUser(StrEnum):
         return f"diem-{self}"
 
     def password_file(self, directory: Path) -> Path:
-        """Return the password file; ``directory`` has the data of the local Kafka."""
+        """Return the password file; ``directory`` is the local Kafka's."""
         return directory / "users" / f"{self}.password"
 
     def settings(self, directory: Path) -> dict[str, str]:
-        """Return the settings of a client, by their names in ``KafkaSettings`` without ``kafka_``."""
+        """Return a client's settings, by their names in ``KafkaSettings`` without ``kafka_``."""
         return {
             "security_protocol": PROTOCOL,
             "sasl_mechanism": MECHANISM,

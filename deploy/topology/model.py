@@ -13,11 +13,11 @@ from services.composite.plan import child_names
 __all__ = ["HOST", "SCALED", "Planned", "Ports", "Readiness", "Slot", "StopStage", "Topology"]
 
 SCALED: Final = frozenset({"bridge", "websocket", "composite"})
-"""Processes whose number ``diem scale`` changes."""
+"""Processes scaled by ``diem scale``."""
 
 
 class Readiness(Enum):
-    """How readiness is observed from outside."""
+    """Means of observing readiness from outside."""
 
     READYZ = "/readyz of its internal listener"
     HTTP = "any HTTP response of its public port"
@@ -58,11 +58,11 @@ class Planned:
     internal_url: str | None
     readiness: Readiness
     sweep: bool = False
-    """Kill its process group after its death, because its own children survive it."""
+    """Kill its process group after its death: its own children survive it."""
     reloads: bool = False
-    """SIGHUP makes it read its certificate again."""
+    """SIGHUP makes it reload its certificate."""
     clone: int | None = None
-    """Number of the clone that it belongs to; None where no mode or process has several."""
+    """Number of its clone; None if the mode or process has only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,9 @@ class Topology:
 
     mode: Mode
     processes: tuple[Planned, ...]
-    """All processes that may ever run, in display order."""
+    """All possible processes, in display order."""
     servers: int
-    """Initial number of what ``diem scale`` changes: servers, in mode xz composites."""
+    """Initial number of scaled processes: servers, in mode xz composites."""
     max_servers: int
     clones: int
     pairs: int
@@ -81,17 +81,17 @@ class Topology:
     page_url: str
     rest_url: str
     websocket_urls: tuple[str, ...]
-    """URLs to which clients may connect, whether or not the processes run now."""
+    """All possible URLs for clients, running or not."""
     metadata_urls: tuple[str, ...] = ()
-    """Services with which clients locate endpoints; empty where they need not."""
+    """Services for clients to locate endpoints; empty if not needed."""
     public: PublicAddress = field(default_factory=PublicAddress)
 
     def active(self, servers: int) -> tuple[Planned, ...]:
-        """Return the processes that run with ``servers`` servers."""
+        """Return the processes for ``servers`` servers."""
         return tuple(p for p in self.processes if p.process not in SCALED or p.number <= servers)
 
     def names(self, servers: int) -> tuple[str, ...]:
-        """Return the names of the processes that run with ``servers`` servers, including the children of composites."""
+        """Return the names of the processes for ``servers`` servers, including children of composites."""
         pairs = servers if self.mode is Mode.Z_COMPOSITE else self.pairs
         found = []
         for process in self.active(servers):
@@ -100,6 +100,6 @@ class Topology:
         return tuple(found)
 
     def client_urls(self, servers: int) -> tuple[str, ...]:
-        """Return the URLs to which clients connect with ``servers`` servers."""
+        """Return the URLs for clients with ``servers`` servers."""
         idle = {p.public_url for p in self.processes} - {p.public_url for p in self.active(servers)}
         return tuple(url for url in self.websocket_urls if url not in idle)

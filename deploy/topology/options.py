@@ -1,4 +1,4 @@
-"""Options of a topology: its mode, the number of each process, and what all processes have in common."""
+"""Options of a topology: its mode, the number of each process, and common settings."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ class ProxyMode(StrEnum):
 
 
 class Traffic(StrEnum):
-    """Where the clients' subscriptions are recorded."""
+    """Destination of recorded subscriptions."""
 
     OFF = "off"
     FILES = "files"
@@ -46,7 +46,7 @@ class KafkaTopology:
 
     @property
     def local_brokers(self) -> int:
-        """The number of brokers that run here."""
+        """Number of local brokers."""
         return 0 if self.bootstrap_servers else self.brokers
 
     @classmethod
@@ -56,17 +56,17 @@ class KafkaTopology:
 
     @classmethod
     def security(cls) -> list[str]:
-        """Return those settings that say how to connect to a cluster of others; they are declared last."""
+        """Return the security settings for an external cluster, which are declared last."""
         return cls.settings()[cls.settings().index("security_protocol") :]
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How many processes there are of each kind.
+    """Number of processes of each kind.
 
-    ``servers`` is the number in each clone, with a bridge for each in the modes with Kafka. ``clones`` are groups with
-    every endpoint each; None = 1, in mode xz 2. ``max_servers`` is the greatest number of servers, in mode xz of
-    clones, for ``diem scale``; None = 8, or the initial number if that is greater.
+    ``servers`` is the number per clone, with a bridge each in modes with Kafka. ``clones`` are groups with every
+    endpoint each; None = 1, in mode xz 2. ``max_servers`` is the maximum number of servers, in mode xz of clones, for
+    ``diem scale``; None = 8, or the initial number if greater.
     """
 
     servers: int = 1
@@ -75,7 +75,7 @@ class Scaling:
     proxy: ProxyMode | None = None
     """Of modes with a proxy; None = shared."""
     standbys: int = 0
-    """Data Services that wait for the store, besides the one that has it."""
+    """Number of Data Services waiting for the store, besides its owner."""
     proxies: int = 1
     """Of mode z-proxy."""
     balancers: int = 1
@@ -84,35 +84,35 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Who may connect and read, and from where."""
+    """Permissions of clients to connect and read."""
 
     public: PublicAddress = field(default_factory=PublicAddress)
     origins: tuple[str, ...] = ()
-    """Origins whose pages may connect, besides those of ``public``, which may read as well."""
+    """Origins of pages that may connect, besides those of ``public``, which may read as well."""
     readers: tuple[str, ...] = ()
-    """Origins whose pages may read, besides those of ``public``."""
+    """Origins of pages that may read, besides those of ``public``."""
     front_proxies: tuple[str, ...] = ()
-    """Networks of proxies in front of DIEM, whose X-Forwarded-For is believed."""
+    """Networks of proxies in front of DIEM with trusted X-Forwarded-For."""
     access: ClientAccess = field(default_factory=ClientAccess)
     per_address: int | None = None
-    """Clients of one address; None: the default of the processes."""
+    """Maximum number of clients per address; None: the processes' default."""
     is_local: bool = True
-    """All processes run on this machine, under ``diem up``."""
+    """True if all processes run on this machine, under ``diem up``."""
 
     def trusts_loopback(self, mode: Mode) -> bool:
         """Return whether clients with an address of this machine may need no token.
 
-        Not where some processes are on other hosts. Not behind a front proxy: one that adds no header field would give
-        its own address to all clients. And not where edges listen on a public address: their ``auto`` means ``off``,
-        which must hold for the processes behind them.
+        Not if some processes are on other hosts. Not behind a front proxy: one without header fields would give its own
+        address to all clients. And not if edges listen on a public address: their ``auto`` means ``off``, which must
+        apply to the processes behind them.
         """
         return self.is_local and not self.front_proxies and (mode.behind_nginx or is_loopback(self.public.listen))
 
     @property
     def limits_loopback(self) -> bool:
-        """Whether clients of this machine have the limits of one address: if these were set, or others may look so.
+        """True if local clients have the limits of one address: if these were set, or remote clients may look local.
 
-        Others do behind a front proxy, and where a TCP relay on this machine forwards them to a public listener.
+        They do behind a front proxy, or via a TCP relay on this machine to a public listener.
         """
         given = self.per_address is not None
         return given or not self.is_local or bool(self.front_proxies) or not is_loopback(self.public.listen)
@@ -121,8 +121,8 @@ class Clients:
     def cross_origin_readers(self) -> tuple[str, ...]:
         """The origins whose pages may read across origins.
 
-        The first name of a public system is its own page's, which needs no permission: with it, all answers would vary
-        by origin for caches.
+        The first name of a public system is its own page's, which needs no permission: listing it would make all
+        answers vary by origin for caches.
         """
         own = self.public.own_origins[:1] if self.front_proxies or self.public.certificate else ()
         return tuple(dict.fromkeys((*(each for each in self.public.origins if each not in own), *self.readers)))
@@ -130,20 +130,20 @@ class Clients:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What the Data Service serves. Paths are absolute."""
+    """Content of the Data Service. Paths are absolute."""
 
     config: Path | None = None
     pages: Path | None = None
-    """Directory of pages of the operator's own."""
+    """Directory of the operator's own pages."""
     hot: tuple[str, ...] = ()
-    """Endpoints for every server, in partitioned modes."""
+    """Endpoints on every server, in partitioned modes."""
     operator_url: str | None = None
-    """URL of the operator page; None: there is none."""
+    """URL of the operator page; None without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Time that processes have, in seconds and as a factor of all time-outs."""
+    """Time limits of processes, in seconds and as a factor of all timeouts."""
 
     drain_seconds: float = 3.0
     time_factor: float = 1.0
@@ -151,7 +151,7 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a system; each room gets the part that it needs. Paths are absolute."""
+    """Options of a system; each room gets only its part. Paths are absolute."""
 
     mode: Mode
     state_dir: Path
@@ -164,16 +164,16 @@ class Options:
     """None = Kafka in the modes that use it, else files."""
     log_level: str = "info"
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Variables by name of the process; they override those of the topology."""
+    """Variables by process name, overriding the topology's."""
 
     @property
     def traffic_sink(self) -> Traffic:
-        """Where traffic is recorded."""
+        """Destination of recorded traffic."""
         return self.traffic or (Traffic.KAFKA if self.mode.uses_kafka else Traffic.FILES)
 
     @property
     def public_reads(self) -> bool:
-        """Whether the Data Service answers everybody without a key, so that its answers may be cached for all."""
+        """True if the Data Service answers everybody without a key, so that answers may be cached for all."""
         return self.settings.get("data", {}).get(READS, self.clients.access.anonymous_reads) == "on"
 
 
@@ -181,7 +181,7 @@ _FORM = re.compile(r"([a-z0-9-]+):([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the variables by process; of several with one name the last one counts.
+    """Return the variables by process; of duplicates the last one counts.
 
     Raises:
         BadTopology: a text is not NAME:VARIABLE=VALUE, or the variable is a setting of all processes.

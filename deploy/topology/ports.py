@@ -1,4 +1,4 @@
-"""Assign ports to processes: the requested one, else the documented one, else the next free one."""
+"""Assigns ports to processes: the requested one, else the documented one, else the next free one."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -59,8 +59,8 @@ def next_free(default: int, first: Callable[[int], int], reserve: Callable[[int]
 def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | None) -> dict[str, int]:
     """Return the requested public ports by name; processes that serve clients count up from the first one's.
 
-    Those are proxies or composites where there are any, else the WebSocket servers. The page's port is nginx's, in
-    modes behind nginx.
+    Those are proxies or composites if any, else the WebSocket servers. In modes behind nginx, the page's port is
+    nginx's.
 
     Raises:
         BadTopology: a port would be beyond 65535, or given twice.
@@ -77,16 +77,16 @@ def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | Non
 
 
 def protectable(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports]) -> list[int]:
-    """Return the ports whose listeners set SO_REUSEPORT: all but the brokers'.
+    """Return the ports with listeners that set SO_REUSEPORT: all but the brokers'.
 
-    Those prove that they know the password of a user (SCRAM), so nobody else can take their place.
+    Those prove knowledge of a user's password (SCRAM), so nobody can impersonate them.
     """
     own = [chosen[slot.name] for slot in wanted if slot.process != "kafka"]
     return [port for ports in own for port in (ports.public, ports.internal) if port is not None]
 
 
 def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: int) -> list[str]:
-    """Return a line for each public listener with another than its documented port; ``servers`` run at first."""
+    """Return a line for each public listener not on its documented port; ``servers`` run at first."""
     return [
         f"port {slot.public} is taken: {slot.name} listens on {chosen[slot.name].public}"
         for slot in wanted
@@ -96,7 +96,7 @@ def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: 
 
 
 OWN_RANGE: Final = range(24_000, 30_000)
-"""Below the range of ports for outgoing connections; children of composites and the tests have ranges of their own."""
+"""Below the ephemeral ports; children of composites and the tests have other ranges."""
 
 
 def start_at_default(default: int) -> int:
@@ -105,5 +105,5 @@ def start_at_default(default: int) -> int:
 
 
 def start_at_random(rng: random.Random) -> Callable[[int], int]:
-    """Start each search at a random port, so that several systems on one machine hardly ever collide."""
+    """Start each search at a random port, to avoid collisions of several systems on one machine."""
     return lambda _default: rng.choice(OWN_RANGE)

@@ -1,4 +1,4 @@
-"""The public address of a system: where it listens, its certificate, and the names by which clients know it; pure."""
+"""The public address of a system: its listeners, certificate, and names for clients; pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,23 +21,23 @@ class BadTopology(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class PublicAddress:
-    """Where clients connect; by default, only clients of this machine do, without TLS. Paths are absolute."""
+    """Address for clients; by default, for local ones only, without TLS. Paths are absolute."""
 
     listen: str = HOST
     """Address of the public listeners, without a port."""
     certificate: Path | None = None
     key: Path | None = None
-    """None: in the file of the certificate."""
+    """None: in the certificate's file."""
     origins: tuple[str, ...] = ()
-    """Origins whose pages may connect and read: the page's own, where they do not follow from the names, and others."""
+    """Origins of pages that may connect and read: the page's own, unless implied by the names, and others."""
     names: tuple[str, ...] = ()
     """Names and addresses in the certificate."""
     behind_proxy: bool = False
-    """Clients connect through a front proxy, which has an origin of its own."""
+    """True if clients connect through a front proxy, with its own origin."""
 
     @property
     def connect(self) -> str:
-        """The host by which programs of this machine connect, as in a URL."""
+        """Host for local programs, as in a URL."""
         address = parse_address(self.listen)
         if address is None or address.is_unspecified:
             return HOST
@@ -45,33 +45,33 @@ class PublicAddress:
 
     @property
     def other_origins(self) -> tuple[str, ...]:
-        """The origins of pages that other servers of the visitor's machine serve, as dev servers do."""
+        """Origins of pages on other local servers of the visitor, such as dev servers."""
         own = self.own_origins
         return tuple(origin for origin in self.origins if origin not in own)
 
     @property
     def own_origins(self) -> tuple[str, ...]:
-        """The origins of this system's page, where they do not follow from the names.
+        """Origins of this system's page not implied by the names.
 
-        Behind a front proxy, one of this machine is the proxy's if there is no other.
+        Behind a front proxy, a local origin is the proxy's if there is no other.
         """
         named = tuple(origin for origin in self.origins if not is_of_this_machine(urlsplit(origin).hostname or ""))
         return named or (self.origins[:1] if self.behind_proxy else ())
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names in ``Host`` fields of requests to the page, besides those of this machine."""
+        """Names in ``Host`` fields of requests to the page, besides this machine's."""
         named = [urlsplit(origin).hostname or "" for origin in self.own_origins] or self.names
         hosts = [f"[{name}]" if ":" in name else name for name in named]
         return tuple(dict.fromkeys(hosts if self.connect == HOST else [*hosts, self.connect]))
 
     @property
     def page_hosts(self) -> tuple[str, ...]:
-        """The names in ``Host`` fields of requests to the page, of this machine included."""
+        """Names in ``Host`` fields of requests to the page, including this machine's."""
         return (*LOOPBACK_NAMES, *self.hosts)
 
     def page_origins(self, port: int | None) -> tuple[str, ...]:
-        """Return the origins whose pages may connect: of the page on this port, also on this machine, and others."""
+        """Return the origins of pages that may connect: the page's on this port, also on this machine, and others."""
         scheme = "https" if self.certificate else "http"
         here = LOOPBACK_NAMES if self.connect == HOST else ()
         named = () if self.own_origins else self.hosts
@@ -79,7 +79,7 @@ class PublicAddress:
         return tuple(dict.fromkeys(map(canonical_origin, (*self.origins, *own))))
 
     def check(self) -> None:
-        """Check that clients of other machines connect with TLS, here or at a front proxy.
+        """Check that remote clients connect with TLS, here or at a front proxy.
 
         Raises:
             BadTopology: they would not, or there is a key without a certificate.
@@ -97,7 +97,7 @@ def parse_listen(text: str) -> tuple[str, int | None]:
     """Return the address and the port of ``ADDRESS[:PORT]``; an IPv6 address with a port is in brackets.
 
     Raises:
-        BadTopology: it is not of this form, or a name other than ``localhost``.
+        BadTopology: another form, or a name other than ``localhost``.
     """
     name, colon, port = text.rpartition(":") if text.count(":") == 1 or "]:" in text else (text, "", "")
     address = parse_address(HOST if name == "localhost" else name)
@@ -116,11 +116,11 @@ def parse_origins(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 CLIENT_ORIGINS: Final = tuple(f"DIEM_{each}_ORIGINS" for each in ("WEBSOCKET", "PROXY", "COMPOSITE", "METADATA"))
-"""Variables with origins whose pages may connect: of any of these processes, they are of all."""
+"""Variables with origins of pages that may connect; one process's apply to all."""
 
 
 def origins_in(environ: Mapping[str, str], variables: Iterable[str]) -> tuple[str, ...]:
-    """Return the canonical origins that variables of the environment list, and ``*``, without duplicates.
+    """Return the canonical origins, and ``*``, in environment variables, without duplicates.
 
     Raises:
         BadTopology: one of them has something else.

@@ -15,10 +15,10 @@ CLONES: Final = {Mode.Z_CLIENT: 1, Mode.XZ: 2}
 
 
 class Sizes(NamedTuple):
-    """Numbers of processes; ``brokers`` are those that run here.
+    """Numbers of processes; ``brokers`` counts local ones.
 
-    ``servers`` is the number in each clone. ``max_servers`` is the greatest number for ``diem scale``: servers of each
-    clone, in mode xz clones. ``data`` counts the Data Service with its stand-bys.
+    ``servers`` is the number per clone. ``max_servers`` is the maximum for ``diem scale``: servers per clone, in mode
+    xz clones. ``data`` counts the Data Service with its stand-bys.
     """
 
     servers: int
@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(options: Options) -> Sizes:
-    """Check the options against the mode, and fill in the numbers that are not given.
+    """Check the options against the mode, and fill in missing numbers.
 
     Raises:
         BadTopology: the mode does not support a number or an option.
@@ -46,7 +46,7 @@ def sizes_of(options: Options) -> Sizes:
     found = sizes(mode, wanted.servers, wanted.max_servers, brokers, wanted.clones)
     data = 1 + wanted.standbys
     if mode is Mode.SINGLE:
-        # One beside each Data Service, so that clients lose no more than half of a pair of hosts.
+        # One beside each Data Service, so that clients lose at most half of a pair of hosts.
         found = found._replace(servers=data, max_servers=data)
     return found._replace(data=data, proxies=wanted.proxies, balancers=wanted.balancers)
 
@@ -54,7 +54,7 @@ def sizes_of(options: Options) -> Sizes:
 def sizes(
     mode: Mode, servers: int = 1, max_servers: int | None = None, brokers: int = 0, clones: int | None = None
 ) -> Sizes:
-    """Check the numbers of processes, and fill in those that are not given.
+    """Check the numbers of processes, and fill in missing ones.
 
     Raises:
         BadTopology: the mode does not support a number.
@@ -71,7 +71,7 @@ def sizes(
     if mode.uses_kafka and brokers not in {0, *BROKERS}:
         raise BadTopology(f"a local Kafka has 1 or 3 brokers, not {brokers}")
     groups = CLONES.get(mode, 1) if clones is None else clones
-    # In mode xz the clones are scaled; in the others all servers have slots from the start.
+    # In mode xz, clones are scaled; in others all servers have slots from the start.
     room = MAX_SERVERS if mode is Mode.XZ else MAX_SERVERS // max(groups, 1)
     if not 1 <= groups <= MAX_SERVERS or servers > room:
         raise BadTopology(f"{mode} runs 1 to {MAX_SERVERS} clones and servers of them, not {groups} times {servers}")
@@ -83,7 +83,7 @@ def sizes(
 
 
 def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
-    """Return every process that the mode may ever run, with documented ports, in display order."""
+    """Return every possible process of the mode, with documented ports, in display order."""
     of_clones = wanted.clones * wanted.max_servers
     numbers = {
         "kafka": wanted.brokers,
@@ -102,10 +102,10 @@ def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
 
 
 def _slot(process: str, number: int, each: int) -> Slot:
-    """Return a process; servers, ``each`` in a clone, have numbers and ports that go on from clone to clone."""
+    """Return a process; numbers and ports of servers, ``each`` per clone, continue across clones."""
     kind = KINDS[process]
     if not kind.numbered:
-        # Of equal processes, each of which may serve all, the first has no number.
+        # Of equal processes that may each serve all, the first has no number.
         name = process if number == 1 else f"{process}-{number}"
         return Slot(name, process, 0, kind.stage, kind.public, kind.internal)
     clone, index = divmod(number - 1, each) if process in {"bridge", "websocket"} else (0, number - 1)

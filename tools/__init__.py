@@ -1,4 +1,4 @@
-"""Look at a running system from outside, and prepare one: no process of a system imports this.
+"""Inspects a running system from outside, and prepares one; no process of a system imports this.
 
 Reading order: ``commands`` (one module a group of commands, such as ``diem status``), then the room of a command:
 ``check`` (a cluster of Kafka), ``load`` and ``canary`` (clients that measure), ``size`` (brokers and partitions),

@@ -1,4 +1,4 @@
-"""Collect the facts of a running cluster: brokers, topics, and the settings in force.
+"""Collects the facts of a running cluster: brokers, topics, and the settings in force.
 
 All I/O of the audit is here; the rules are pure.
 """
@@ -35,7 +35,7 @@ class CheckInput(NamedTuple):
 
 
 async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
-    """Read everything that the rules evaluate; what the cluster does not show to this user is left out.
+    """Read everything the rules evaluate, except facts hidden from this user.
 
     Raises:
         KafkaUnavailable: no broker answers.
@@ -70,7 +70,7 @@ async def collect(options: KafkaOptions, plans: CheckInput) -> Facts:
 
 
 async def broker_settings(client: AIOKafkaClient, number: int) -> Settings | None:
-    """Return a broker's settings, empty if it does not show them; None without an answer."""
+    """Return a broker's settings, empty if hidden; None without an answer."""
     answer = await _describe_configs(client, number, [(ConfigResourceType.BROKER, str(number), None)])
     return None if answer is None else answer.get(str(number), {})
 
@@ -87,7 +87,7 @@ async def _topic_settings(client: AIOKafkaClient, names: Iterable[str], brokers:
 async def _describe_configs(
     client: AIOKafkaClient, number: int, resources: list[tuple[ConfigResourceType, str, None]]
 ) -> dict[str, Settings] | None:
-    # Not by the admin client: one broker that hangs would cost the answers of all others.
+    # Not via the admin client: one hung broker would cost the answers of all others.
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             answer = await client.send(number, DescribeConfigsRequest(resources))

@@ -1,4 +1,4 @@
-"""Facts of a cluster at one moment, as plain values, and the types of rules and their results."""
+"""Facts of a cluster at one moment, as plain values, and the types of rules and results."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from learning.sizing.even import PLANNED
 from learning.sizing.kafka import in_sync_for, replicas_for
 
 Settings = Mapping[str, str | None]
-"""Settings by name; the value is None where the cluster does not show it."""
+"""Settings by name; None for hidden values."""
 
 
 class NotVisible(Exception):
-    """The cluster does not show a setting, to this user or in this version."""
+    """The cluster hides a setting, from this user or in this version."""
 
 
 class TopicMissing(Exception):
@@ -26,10 +26,9 @@ class Facts:
 
     ``topics`` and ``brokers`` hold settings in force, by topic and broker id, as far as they may be read.
     ``side_topics`` are the topics of hot updates and of the partition map, which have one partition each; ``traffic``
-    is the optional topic of recorded traffic. ``wanted`` is the updates topic's configuration as this system would
-    create it, ``started`` the ids of the brokers of a local
-    ``diem up`` (empty for any other cluster), ``silent`` those that are listed and do not answer. ``tolerate`` is the
-    thesis' N, ``restart`` the options of ``diem up`` with which the system that uses the cluster was started.
+    is the optional topic of recorded traffic. ``wanted`` is this system's configuration of a new updates topic,
+    ``started`` the ids of the brokers of a local ``diem up`` (empty for any other cluster), ``silent`` those listed but
+    not answering. ``tolerate`` is the thesis' N, ``restart`` the options of the ``diem up`` that uses the cluster.
     """
 
     bootstrap_servers: str
@@ -67,7 +66,7 @@ class Facts:
         return value
 
     def of_brokers(self, key: str) -> dict[int, str]:
-        """Return a setting of every broker. Raises ``NotVisible`` when any of them does not show it."""
+        """Return a setting of every broker. Raises ``NotVisible`` if any hides it."""
         values = {number: self.brokers.get(number, {}).get(key) for number in sorted(self.cluster.brokers)}
         if any(value is None for value in values.values()):
             raise NotVisible(f"{key} of the brokers")
@@ -80,12 +79,12 @@ class Facts:
 
     @property
     def needed_replicas(self) -> int:
-        """Replicas with which N brokers may be lost and writes go on: 2 N + 1 (thesis, 7.2)."""
+        """Replicas needed to keep writing with N brokers lost: 2 N + 1 (thesis, 7.2)."""
         return replicas_for(self.tolerate)
 
     @property
     def needed_in_sync(self) -> int:
-        """Replicas that must have a record before it is acknowledged: N + 1 (thesis, 7.2)."""
+        """Replicas that must store a record before its acknowledgement: N + 1 (thesis, 7.2)."""
         return in_sync_for(self.tolerate)
 
 
@@ -138,10 +137,10 @@ def ok(found: str) -> Judgement:
 
 
 def warning(found: str, change: str, *commands: str) -> Judgement:
-    """Return a judgement on something that works and could be better, or that cannot be seen."""
+    """Return a judgement on a suboptimal or hidden state."""
     return Judgement(Severity.WARNING, found, change, commands)
 
 
 def fault(found: str, change: str, *commands: str) -> Judgement:
-    """Return a judgement on something that breaks a promise, now or when something fails."""
+    """Return a judgement on a broken guarantee, now or on a failure."""
     return Judgement(Severity.FAULT, found, change, commands)

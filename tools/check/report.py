@@ -51,7 +51,7 @@ def _evaluate(rule: Rule, facts: Facts) -> Judgement | None:
     try:
         return rule.evaluate(facts)
     except TopicMissing:
-        return None  # a rule of its own reports the missing topic
+        return None  # a separate rule reports the missing topic
     except NotVisible as hidden:
         return warning(
             f"the cluster does not show {hidden}",
@@ -90,7 +90,7 @@ def as_json(facts: Facts, findings: Sequence[RuleResult]) -> dict[str, Any]:
 
 
 def render(facts: Facts, findings: Sequence[RuleResult], width: int) -> Iterator[RenderableType]:
-    """Yield what a console of ``width`` columns prints: faults and warnings in full, the rest in a line each."""
+    """Yield the output for a console of ``width`` columns: faults and warnings in full, the rest in a line each."""
     lost = "no loss of brokers" if facts.tolerate == 0 else f"the loss of {amount(facts.tolerate, 'broker')}"
     yield Text(f"Kafka at {facts.bootstrap_servers}, topic {facts.updates}, checked for {lost}")
     for each in Severity:

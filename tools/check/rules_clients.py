@@ -33,14 +33,14 @@ def send_timeout(facts: Facts) -> Judgement:
 
 
 def manual_commits(facts: Facts) -> Judgement:
-    """No automatic commits: ours show progress to lag tools, follow the work, and are never start positions."""
+    """No automatic commits: ours follow the work, show progress to lag tools, and are never start positions."""
     value = facts.consumer.get("enable_auto_commit", True)
     found = "manual, after the batch has been forwarded; offsets show progress and are never start positions"
     return ok(found) if value is False else fault("automatic", f"enable_auto_commit=False {_IN_CODE}")
 
 
 def start_position(facts: Facts) -> Judgement:
-    """A bridge begins where its server asks, else at the log's start; ``latest`` would skip updates."""
+    """A bridge starts at its server's position, else at the log's start; ``latest`` would skip updates."""
     value = facts.consumer.get("auto_offset_reset", "latest")
     return ok(str(value)) if value in {"earliest", "none"} else fault(str(value), f"earliest {_IN_CODE}")
 
@@ -136,7 +136,7 @@ def closed_by_default(facts: Facts) -> Judgement | None:
     """allow.everyone.if.no.acl.found=false (the default): a resource without a rule is closed."""
     if not any(facts.of_brokers("authorizer.class.name").values()):
         return None
-    # The setting is the authorizer's, not Kafka's own: absent means the default, and a value that is set may be hidden.
+    # The setting is the authorizer's, not Kafka's: absent means the default, and a set value may be hidden.
     values = {n: facts.brokers.get(n, {}).get(_EVERYONE, "false") for n in facts.cluster.brokers}
     opened = [str(number) for number, value in sorted(values.items()) if value == "true"]
     if opened:

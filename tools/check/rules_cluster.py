@@ -1,4 +1,4 @@
-"""Rules of the cluster: its current state, and what N lost brokers may take with them (thesis, sections 4.6 and 7.2).
+"""Rules of the cluster: its current state, and the effects of N lost brokers (thesis, sections 4.6 and 7.2).
 
 One module per subject; ``report`` has the table of all rules.
 """
@@ -15,7 +15,7 @@ from tools.check.facts import Facts, Judgement, Rule, fault, ok, replicas_of, wa
 from tools.check.tools import cluster_line, create_topics_line, recreate_topics, set_brokers_line, set_topic_line
 
 _MAX_NAMED: Final = 4
-"""Number of partitions that are named one by one."""
+"""Maximum number of partitions listed individually."""
 
 
 def brokers_up(facts: Facts) -> Judgement:
@@ -131,7 +131,7 @@ _MIN_IN_SYNC_OF_NEW: Final = {
 
 
 def replication(facts: Facts) -> Judgement:
-    """Replication factor >= 2 N + 1; N + 1 is enough not to lose data, but not to go on writing."""
+    """Replication factor >= 2 N + 1; N + 1 suffices to keep data, but not to keep writing."""
     have, needed = replicas_of(facts.topic), facts.needed_replicas
     lost = amount(facts.tolerate, "broker")
     if have >= needed:
@@ -148,7 +148,7 @@ def replication(facts: Facts) -> Judgement:
 
 
 def min_in_sync(facts: Facts) -> Judgement:
-    """min.insync.replicas = N + 1, and few enough that writes go on without N replicas."""
+    """min.insync.replicas = N + 1, and low enough to keep writing without N replicas."""
     value, needed = int(facts.of_topic(facts.updates, MIN_IN_SYNC)), facts.needed_in_sync
     have = replicas_of(facts.topic)
     change = set_topic_line(facts, facts.updates, {MIN_IN_SYNC: str(needed)})
@@ -218,7 +218,7 @@ def controllers(facts: Facts) -> Judgement | None:
     """A majority of the controllers is left when N are lost: 2 N + 1 of them."""
     voters = {voter for value in facts.of_brokers("controller.quorum.voters").values() for voter in value.split(",")}
     voters.discard("")
-    if not voters:  # a dynamic quorum is described by its own tool only
+    if not voters:  # only its own tool describes a dynamic quorum
         servers = {s for v in facts.of_brokers("controller.quorum.bootstrap.servers").values() for s in v.split(",")}
         return _check_controllers(facts, len(servers - {""}), "bootstrap server")
     return _check_controllers(facts, len(voters), "voter")
@@ -234,7 +234,7 @@ def _check_controllers(facts: Facts, number: int, noun: str) -> Judgement:
 
 
 def machines(facts: Facts) -> Judgement | None:
-    """Brokers that share a machine or a rack are lost together; racks are what ``broker.rack`` says."""
+    """Brokers sharing a machine or a rack (``broker.rack``) are lost together."""
     hosts = {host for host, _port in facts.cluster.brokers.values()}
     brokers = len(facts.cluster.brokers)
     if facts.tolerate == 0 or brokers < 2:
@@ -250,7 +250,7 @@ def machines(facts: Facts) -> Judgement | None:
 
 
 def _racks(facts: Facts, brokers: int) -> Judgement:
-    """Judge racks: every broker has one, there are enough, and replicas of a partition are in different ones."""
+    """Judge racks: every broker has one, there are enough, and a partition's replicas are in different ones."""
     racks = facts.cluster.racks
     if without := sorted(set(facts.cluster.brokers) - set(racks)):
         found = f"{_brokers(without)} without broker.rack, which others have: Kafka ignores all of them"

@@ -1,7 +1,7 @@
 """Rules of our topics: log settings (docs/protocol.md section 3) and the number of partitions (thesis, section 5).
 
-The equations are those of ``learning.sizing``. All partitions are assumed to be equally busy here; ``diem size`` also
-measures the busiest server's share of recorded load.
+The equations are ``learning.sizing``'s. All partitions are assumed equally busy here; ``diem size`` also measures the
+busiest server's share of recorded load.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from tools.check.tools import cluster_line, create_topics_line, recreate_topics,
 POLICY: Final = "cleanup.policy"
 SIZE: Final = "max.message.bytes"
 PACE: Final = ("segment.ms", "segment.bytes", "max.compaction.lag.ms", "min.cleanable.dirty.ratio")
-"""Settings that may be smaller than ours: bounds on how long superseded records stay."""
+"""Settings that may be lower than ours: bounds on the age of superseded records."""
 _JUDGED_ELSEWHERE: Final = frozenset({POLICY, SIZE, TIMESTAMP_TYPE, MIN_IN_SYNC, UNCLEAN, *PACE})
 
 
@@ -55,7 +55,7 @@ def cleaner(facts: Facts) -> Judgement | None:
 
 
 def compaction_pace(facts: Facts) -> Judgement:
-    """Segments are closed and compacted soon, so that a new reader reads little more than one record per endpoint."""
+    """Segments are closed and compacted soon, so that new readers read little more than one record per endpoint."""
     wrong = {}
     for key in PACE:
         value = facts.of_topic(facts.updates, key)
@@ -158,7 +158,7 @@ MAX_UNAVAILABILITY_S: Final = 20.0
 """From the loss of a broker until all of its partitions are led again: T_heal of docs/reliability.md."""
 _SESSION_TIMEOUT: Final = "broker.session.timeout.ms"
 MAX_REPLICATION_S: Final = 0.1
-"""Not noticeable to a person who waits for an update."""
+"""Not noticeable to a person waiting for an update."""
 
 
 def enough_partitions(facts: Facts) -> Judgement:
@@ -189,7 +189,7 @@ def bounded_partitions(facts: Facts) -> Judgement:
     brokers = max(len(facts.cluster.brokers), 1)
     held = sum(len(part.replicas) for part in every)
     replicas, led = held / max(len(every), 1), -(-len(every) // brokers)
-    # Of the broker with the most leaders: as many as if each of the others had as many.
+    # For the broker with the most leaders, as if all had as many.
     elections = unavailability_s(led * brokers, brokers, replicas, ELECTION_S, QUORUM_METADATA_S)
     shown = [int(value) for each in facts.brokers.values() if (value := each.get(_SESSION_TIMEOUT))]
     detection = detection_s(max(shown) / 1000 if shown else SESSION_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Command lines of Kafka's own tools: changes that a rule suggests, and the output of ``diem topics --print``."""
+"""Command lines of Kafka's own tools: suggested changes, and the output of ``diem topics --print``."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -15,12 +15,12 @@ from tools.check.facts import Facts
 CLIENT_FILE: Final = "client.properties"
 """Name of the file with the security settings of Kafka's tools in printed lines."""
 TOOLS: Final = "kafka-"
-"""Beginning of the names of Kafka's tools."""
+"""Prefix of the names of Kafka's tools."""
 _OTHER_OPTION: Final = {"kafka-leader-election.sh": "--admin.config"}
 
 
 def tool_line(bootstrap_servers: str, security_protocol: str, name: str, *arguments: str) -> str:
-    """Return the command line of a tool of Kafka's, connected as we are."""
+    """Return the command line of one of Kafka's tools, with our connection."""
     option = _OTHER_OPTION.get(name, "--command-config")
     secured = () if security_protocol == "PLAINTEXT" else (option, CLIENT_FILE)
     return shlex.join((name, "--bootstrap-server", bootstrap_servers, *secured, *arguments))
@@ -44,11 +44,11 @@ def set_brokers_line(facts: Facts, settings: Mapping[str, str]) -> str:
 
 
 def recreate_topics(facts: Facts, brokers: int, *options: str) -> tuple[str, tuple[str, ...]]:
-    """Return how to recreate our topics, in words and as lines; ``brokers`` is for a cluster that ``diem up`` starts.
+    """Return how to recreate our topics, in words and as lines; ``brokers`` is for a cluster started by ``diem up``.
 
     No update is lost: the publisher detects the new topics and resends the store's updates, and every reader starts
-    over (docs/protocol.md section 3). The partition map is recreated too, because it holds the number of partitions;
-    a running publisher would recreate the old one.
+    over (docs/protocol.md section 3). The partition map is recreated too, because it holds the number of partitions; a
+    running publisher would recreate the old one.
     """
     if facts.started:
         words = (
@@ -95,7 +95,7 @@ def parse_principals(given: list[str]) -> dict[str, str]:
 
 
 def topic_lines(options: KafkaOptions, brokers: int = DEFAULT_REPLICATION) -> list[str]:
-    """Return the ``kafka-topics.sh`` lines that create the topics as this system would with this many brokers."""
+    """Return the ``kafka-topics.sh`` lines for creating this system's topics on this many brokers."""
     return [_topic_line(options, spec) for spec in specs(options, brokers)]
 
 
@@ -112,7 +112,7 @@ def _topic_line(options: KafkaOptions, spec: TopicSpec) -> str:
 
 
 def acl_lines(options: KafkaOptions, who: Mapping[str, str] = PRINCIPALS) -> Iterator[str]:
-    """Yield the ``kafka-acls.sh`` lines that grant every role the rights that it uses; comments give the purpose."""
+    """Yield the ``kafka-acls.sh`` lines that grant every role its rights; comments give the purpose."""
     for purpose in purposes(options.names):
         yield from (f"# {line}" for line in purpose.why)
         for right in purpose.rights:
@@ -132,7 +132,7 @@ def _line(options: KafkaOptions, name: str, *arguments: str) -> str:
 
 
 def wrap_command(command: str, width: int) -> str:
-    r"""Wrap a shell command at its words; all lines but the last end in ``\``, so that it can be copied as it is."""
+    r"""Wrap a shell command at word boundaries; all lines but the last end in ``\``, ready to copy."""
     lines = [""]
     for word in map(shlex.quote, shlex.split(command)):
         longer = f"{lines[-1]} {word}".strip() if len(lines) == 1 else f"{lines[-1]} {word}"

@@ -33,7 +33,7 @@ STATUS_S: Final = 5.0
 STOP_S: Final = 5.0
 MAX_PARTITIONS: Final = 1000
 CLIENTS: Final = "clients"
-"""Name of the edge at which a client arrives that knows the address of the page alone."""
+"""Name of the edge reached via the page's address."""
 
 
 class PartitionsUnknown(DiemError):
@@ -161,7 +161,7 @@ async def _listener(host: str, port: int, system: "_System", canary: Canary) -> 
 
 @dataclass(frozen=True)
 class _System:
-    """The system to watch: that of the state directory, or what the options name."""
+    """The system to watch: that of the state directory, or of the options."""
 
     state: StateDir
     service: DataService
@@ -176,7 +176,7 @@ class _System:
         return KeyRing.load(self.internal_key_file)
 
     async def edges(self) -> list[EdgeAddress]:
-        """Return the edges as they are now. Raises ``MetadataUnavailable``."""
+        """Return the current edges. Raises ``MetadataUnavailable``."""
         found = [EdgeAddress(CLIENTS, self.service.base), *self.named]
         if self.is_local:
             found += edges_of_system(self.state.read_processes(), self._targets())
@@ -185,7 +185,7 @@ class _System:
         return found
 
     async def partitions(self) -> int:
-        """Return the number of partitions that the hash of names has; 1 without Kafka.
+        """Return the number of partitions of the names' hash; 1 without Kafka.
 
         Raises:
             PartitionsUnknown: it does not publish yet.
@@ -209,7 +209,7 @@ class _System:
         return int(found)
 
     async def connect(self) -> Connect:
-        """Return the function that makes the clients of edges. Raises ``DataServiceUnavailable``."""
+        """Return the factory of clients of edges. Raises ``DataServiceUnavailable``."""
         edges, service = await self.service.edges(), self.service
         token = self.credentials.token_function(service)
 
@@ -222,7 +222,7 @@ class _System:
         return connect
 
     def _targets(self) -> list[dict[str, Any]]:
-        """Return the addresses for Prometheus, which have all servers; empty while the file is replaced."""
+        """Return the addresses for Prometheus, which include all servers; empty while the file is being replaced."""
         try:
             read = json.loads(self.state.targets_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):

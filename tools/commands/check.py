@@ -31,7 +31,7 @@ from tools.check.tools import acl_lines, parse_principals, topic_lines, traffic_
 from tools.commands.options import PlannedOption, parse_planned
 
 MAX_COLUMNS: Final = 100
-"""Columns of findings, which are sentences, also where the output is not a terminal."""
+"""Width of findings, which are sentences, even if the output is not a terminal."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -114,7 +114,7 @@ async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:
 
 
 def _where_known(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions:
-    """Return the options of the cluster, with a placeholder for its address where none is known."""
+    """Return the options of the cluster, with a placeholder for an unknown address."""
     try:
         return find_cluster(state, kafka, KafkaUser.OPERATOR).options
     except NoCluster:
@@ -122,6 +122,6 @@ def _where_known(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions:
 
 
 def _quietly(work: Callable[[], Awaitable[None]]) -> int:
-    # The client library logs every failed attempt; the error of the command is enough.
+    # The client library logs every failed attempt; the command's error suffices.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     return run_interactive(work)

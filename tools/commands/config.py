@@ -184,7 +184,7 @@ def config(
 
 
 def _command(module: ModuleType) -> tuple[Any, typer.Context]:
-    """Return the only command of a module, with a context in which its help can be written."""
+    """Return the only command of a module, with a context for writing its help."""
     cli = typer.Typer(rich_markup_mode=None)
     module.register(cli)
     command: Any = typer.main.get_command(cli)
@@ -267,7 +267,7 @@ def _kafka(mode: plan.Mode, given: Mapping[str, object]) -> plan.KafkaTopology:
 
 
 def config_lines(names: Iterable[str]) -> Iterator[str]:
-    """Describe the settings that all processes share, then the own ones of ``names``. Raises ``UnknownProcess``."""
+    """Describe the settings shared by all processes, then those of ``names``. Raises ``UnknownProcess``."""
     own = [(name, reference(settings_of(name), shared=False)) for name in names]
     for title, settings in [("every process", reference(ProcessSettings)), *own]:
         yield f"# {title}"
@@ -277,7 +277,7 @@ def config_lines(names: Iterable[str]) -> Iterator[str]:
 
 
 def mode_lines(mode: plan.Mode) -> Iterator[str]:
-    """Yield the variables that ``diem up`` gives to the processes of a mode, on the documented ports."""
+    """Yield the variables of a mode's processes under ``diem up``, on the documented ports."""
     options = plan.Options(mode, DEFAULT_STATE_DIR.absolute())
     wanted = plan.slots(mode, plan.sizes_of(options))
     ports = plan.assign_ports(wanted, {}, start_at_default, lambda _port: True)

@@ -18,10 +18,10 @@ from tools.load import report
 from tools.load.run import LoadOptions, LoadRun, LoadTest
 
 STOP_S: Final = 20.0
-"""Time to complete pending requests and to delete endpoints of its own after Ctrl-C."""
+"""Time to complete pending requests and to delete the test's endpoints after Ctrl-C."""
 MAX_CLIENTS: Final = 20_000
 MAX_ENDPOINTS: Final = 1_000
-"""Most endpoints of its own."""
+"""Maximum number of its own endpoints."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -104,7 +104,7 @@ def load_command(
         seed=seed,
     )
     if json_file is not None:
-        _write(json_file, "")  # that it can be written must not turn out after the test
+        _write(json_file, "")  # fail before the test if it cannot be written
     terminal = Terminal(quiet=quiet)
     life = Lifecycle(drain_seconds=STOP_S)
     outcomes: list[LoadRun] = []

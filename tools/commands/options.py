@@ -1,4 +1,4 @@
-"""The option of the commands that judge a number of partitions."""
+"""The option of commands that judge a number of partitions."""
 
 from typing import Annotated
 
@@ -18,5 +18,5 @@ PlannedOption = Annotated[
 
 
 def parse_planned(text: str | None, running: int | None) -> tuple[int, ...]:
-    """Return the planned numbers of servers; by default those of a new system, and ``running`` ones."""
+    """Return the planned numbers of servers; by default a new system's, and ``running``."""
     return planned_sizes(running) if text is None else parse_counts(text, "--planned")

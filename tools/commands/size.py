@@ -149,7 +149,7 @@ def _planned_sizes(planned: str | None, figures: Figures) -> tuple[int, ...]:
 
 
 def _kafka_of(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions | None:
-    """Return the cluster to describe; None if neither options nor what runs have one."""
+    """Return the cluster to describe; None if neither the options nor a running system have one."""
     try:
         return find_cluster(state, kafka, KafkaUser.CHECK).options
     except NoCluster:

@@ -1,4 +1,4 @@
-"""The command ``diem status``: the processes of a running system, and what is wrong with them."""
+"""The command ``diem status``: the processes of a running system, and their problems."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from diem.protocol.partition_map import HOT
 
 STATUS_EVERY_S: Final = 1.0
 CLOCKS_S: Final = 1.0
-"""Difference of two clocks from which on it is named."""
+"""Clock difference from which it is shown."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -86,14 +86,14 @@ def status(
 
 
 WIDE: Final = 100
-"""Columns from which tables have wider gaps."""
+"""Width from which tables have wider gaps."""
 
 
 def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[Table]:
     """Render the reply of ``status`` for ``width`` columns: the processes, their partitions, and the sources.
 
-    The children of a composite are indented below it. Refused clients have a column where there are any, and so do the
-    releases of the processes, and their versions of the internal protocol, where these differ.
+    The children of a composite are indented below it. Refused clients have a column if there are any, and so do
+    differing releases and versions of the internal protocol.
     """
     gap = 2 if width >= WIDE else 1
     sources: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[T
 
 
 def fault_lines(status: dict[str, Any]) -> Iterator[Text]:
-    """Yield what the processes report as failed or refused, a line each."""
+    """Yield the failures and refusals reported by processes, a line each."""
     for name, process in with_children(status["processes"]):
         report = process["report"] or {}
         publisher = report.get("publisher") or {}
@@ -134,7 +134,7 @@ def fault_lines(status: dict[str, Any]) -> Iterator[Text]:
 
 
 def _clock(report: dict[str, Any]) -> str | None:
-    """Return how far the clock of a process is off this machine's; None if it is not, or its release has none."""
+    """Return the offset of a process's clock from this machine's; None if negligible or not reported."""
     difference = report.get("clock_difference") or 0.0
     if abs(difference) < CLOCKS_S:
         return None
@@ -143,7 +143,7 @@ def _clock(report: dict[str, Any]) -> str | None:
 
 
 def page_lines(status: dict[str, Any]) -> list[Text]:
-    """Return lines with the addresses of the page, and of its view of any endpoint; none of a status without them."""
+    """Return lines with the addresses of the page and of its view of any endpoint, if in the status."""
     page = status.get("urls", {}).get("page")
     return [Text(f"page  {page}"), Text(f"data  {data_view(page)}")] if page else []
 
@@ -159,7 +159,7 @@ def _parts(rows: Iterable[tuple[str, dict[str, Any]]], gap: int) -> Table:
     table = plain_table("process", "partitions", *numbers, "groups", right=numbers, wrap=texts, gap=gap)
     for name, report in rows:
         cells = [
-            # A bridge reports its assigned partitions, and as ``partitions`` the number of those of its topic.
+            # A bridge reports its assigned partitions, and as ``partitions`` the topic's number of them.
             _partitions(report.get("assigned", report.get("partitions"))),
             _cell(report.get("epoch")),
             _cell(report.get("upstreams")),
@@ -256,7 +256,7 @@ def _cell(value: object) -> str:
 
 
 def _lag(report: dict[str, Any]) -> str:
-    """Return the lag of a process in seconds, or in records where it reads from or writes to Kafka."""
+    """Return the lag of a process in seconds, or in records if it reads from or writes to Kafka."""
     seconds = report.get("lag_seconds")
     if seconds is not None:
         return f"{seconds:.1f}s"
@@ -270,13 +270,13 @@ def _versions(report: dict[str, Any]) -> dict[str, str]:
 
 
 def _differing(reports: Iterable[dict[str, Any]]) -> tuple[str, ...]:
-    """Return the columns of :func:`_versions` that are not the same for all reports."""
+    """Return the columns of :func:`_versions` that differ between reports."""
     found = [_versions(report) for report in reports]
     return tuple(column for column in ("release", "protocol") if len({versions[column] for versions in found}) > 1)
 
 
 def _refused(report: dict[str, Any]) -> str:
-    """Return how many clients a process has refused since its start."""
+    """Return the number of clients refused by a process since its start."""
     causes = report.get("refused") or {}
     return str(sum(causes.values())) if causes or "clients" in report else "-"
 

@@ -1,4 +1,4 @@
-"""Which host runs which process of a mode, with the addresses and settings that follow; pure."""
+"""Assignment of a mode's processes to hosts, with the resulting addresses and settings; pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,16 +23,16 @@ from tools.hosts.inventory import Host, HostRole
 
 NGINX: Final = "/usr/sbin/nginx"
 NGINX_DIR: Final = Path("/run/diem-nginx")
-"""Temporary files and cached responses of nginx: systemd removes them when it stops, because rights may change."""
+"""Temporary files and cached responses of nginx, removed by systemd when it stops, as rights may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Where things are on every host. Paths are absolute."""
+    """Paths on every host. All are absolute."""
 
     program: Path = Path("/opt/diem/.venv/bin/diem")
     state_dir: Path = Path("/var/lib/diem")
-    """Keys, store and whatever else processes write."""
+    """Keys, store and other files written by processes."""
     config_dir: Path = Path("/etc/diem")
     user: str = "diem"
 
@@ -54,17 +54,17 @@ class HostedSystem:
     """Host by name of the process."""
 
     def processes(self, host: Host) -> list[Planned]:
-        """Return the processes of a host, those that others need first, including spare ones."""
+        """Return the processes of a host, dependencies first, including spare ones."""
         own = [each for each in self.topology.processes if self.host_of[each.name] == host]
         return sorted(own, key=lambda each: each.stage)
 
     @property
     def wanted(self) -> frozenset[str]:
-        """Names of the processes that run at first; the others are spare."""
+        """Names of the initial processes; the others are spare."""
         return frozenset(each.name for each in self.topology.active(self.topology.servers))
 
     def active(self, host: Host) -> list[Planned]:
-        """Return the processes of a host that run at first."""
+        """Return the initial processes of a host."""
         wanted = self.wanted
         return [each for each in self.processes(host) if each.name in wanted]
 
@@ -79,7 +79,7 @@ def assign(options: Options, hosts: Sequence[Host], installation: Installation, 
     Servers and composites are dealt out in turn, each bridge with its server.
 
     Args:
-        options: of the mode; the numbers of stand-bys, proxies and nginx follow from the roles.
+        options: of the mode; the roles determine the numbers of stand-bys, proxies and nginx.
         hosts: with their roles.
         installation: where things are on every host.
         page_port: of the page; None: the documented one.

@@ -1,4 +1,4 @@
-"""Files of environment variables as systemd reads them (``EnvironmentFile=`` in systemd.exec(5)); pure."""
+"""Files of environment variables for systemd (``EnvironmentFile=`` in systemd.exec(5)); pure."""
 
 import re
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def render(variables: Mapping[str, str], *comments: str) -> str:
 
 
 def parse(text: str) -> dict[str, str]:
-    """Return the variables of a file: comments, and values that are plain or in quotes, as :func:`render` writes them.
+    """Return the variables of a file: comments, and plain or quoted values, in the form of :func:`render`.
 
     Raises:
         ValueError: a line is of another form.

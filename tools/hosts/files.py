@@ -1,4 +1,4 @@
-"""All files of one host but its keys; pure but for reading the configuration of the sources."""
+"""All files of one host except its keys; pure except for reading the configuration of the sources."""
 
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,7 +23,7 @@ class HostFile(NamedTuple):
 
 
 def host_files(system: HostedSystem, host: Host, database_url: str | None, sources: str | None) -> list[HostFile]:
-    """Return the files of a host: variables, units, what nginx and the Data Service read, and how to install them.
+    """Return the files of a host: variables, units, configuration of nginx and Data Service, and instructions.
 
     Args:
         system: the mode on its hosts.

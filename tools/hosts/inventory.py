@@ -17,11 +17,11 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 
 
 class HostRole(StrEnum):
-    """What may run on a host."""
+    """Role of a host: the processes it may run."""
 
     DATA = "data"
     STANDBY = "standby"
-    """A Data Service that takes over the store."""
+    """A stand-by Data Service, taking over the store."""
     BROADCAST = "broadcast"
     METADATA = "metadata"
     NGINX = "nginx"
@@ -31,14 +31,14 @@ class HostRole(StrEnum):
 
 
 _CENTRAL: Final = (HostRole.DATA, HostRole.BROADCAST, HostRole.METADATA, HostRole.NGINX, HostRole.PROXY)
-"""Roles of the first host, if none are given."""
+"""Roles of the first host by default."""
 _SEVERAL: Final = frozenset({HostRole.NGINX, HostRole.PROXY, HostRole.SERVERS, HostRole.STANDBY})
-"""Roles that more than one host may have."""
+"""Roles allowed on several hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine: its label, the address at which other hosts reach it, and the name by which clients do."""
+    """A machine: its label, its address for other hosts, and its name for clients."""
 
     label: str
     address: str
@@ -84,15 +84,15 @@ def load_hosts(file: Path) -> tuple[Host, ...]:
 
 
 def with_roles(hosts: Sequence[Host], mode: Mode, standby: str | None = None) -> tuple[Host, ...]:
-    """Return the hosts with their roles: those given, else all but the servers on the first one.
+    """Return the hosts with their roles: the given ones, else all but the servers on the first host.
 
     Args:
         hosts: of the inventory.
-        mode: decides which roles are needed; others are dropped.
+        mode: determines the needed roles; others are dropped.
         standby: label of a host with a stand-by.
 
     Raises:
-        BadTopology: no host has a role that the mode needs, or several have one that only one may have.
+        BadTopology: a needed role is missing, or several hosts have an exclusive one.
     """
     needed = needed_roles(mode) | {HostRole.STANDBY}
     if any(host.roles for host in hosts):
@@ -126,7 +126,7 @@ def _host(table: dict[str, Any]) -> Host:
     try:
         address = ip_address(given if isinstance(given, str) else "")
     except ValueError:
-        # Lists of who may be dialled have addresses, because names could be changed by others.
+        # Allow-lists have addresses, because others could change names.
         raise BadTopology(f"--hosts: host {label} needs an IP address (NAME=ADDRESS), not {given!r}") from None
     if address.is_unspecified or address.is_multicast:
         raise BadTopology(f"--hosts: {address} is no address of a host")

@@ -1,7 +1,7 @@
-"""Keys of a system on several hosts: made once, and copied to the hosts whose processes need them.
+"""Keys of a system on several hosts: created once, and copied to the hosts that need them.
 
-Each host has an ``internal.key`` of its own, which opens its processes alone; what hosts do to each other needs the key
-of a role (docs/protocol.md section 7.1). ``admin.key`` is for commands of the operator.
+Each host has its own ``internal.key``, valid for its processes only; access between hosts needs the key of a role
+(docs/protocol.md section 7.1). ``admin.key`` is for commands of the operator.
 """
 
 import os
@@ -22,18 +22,18 @@ INTERNAL: Final = "internal.key"
 WRITE: Final = "write.key"
 SALT: Final = "traffic.salt"
 TOKENS: Final = "token-keys"
-"""Directory of the keys that sign client tokens: a stand-by has the same."""
+"""Directory of the signing keys of client tokens, shared with a stand-by."""
 MAX_KEY_FILE_BYTES: Final = 16 * 1024
 
 
 def needed_keys(system: HostedSystem, host: Host) -> list[str]:
-    """Return the names of the common keys that a host's processes need."""
+    """Return the names of the common keys for a host's processes."""
     if not system.has(host, "data", "broadcast", "bridge", "websocket", "metadata", "proxy", "composite"):
         return []
     readers = system.has(host, "data", "websocket", "proxy", "composite")
     names = {
         role_file(KeyRole.FEED): True,
-        # Composites have a metadata service each, inside.
+        # Each composite contains a metadata service.
         role_file(KeyRole.METADATA): "metadata" in system.ports and system.has(host, "metadata", "websocket", "proxy"),
         role_file(KeyRole.METRICS): True,
         role_file(KeyRole.ADMIN): system.has(host, "data", "metadata", "composite"),
@@ -50,7 +50,7 @@ def role_file(role: KeyRole) -> str:
 
 
 def make_keys(system: HostedSystem, out: Path) -> list[Path]:
-    """Make the keys that are missing, and copy those of each host into its directory; return what was written.
+    """Create missing keys, and copy each host's into its directory; return the files written.
 
     Existing keys are kept: to replace one, change its file in the directory of common keys, and copy again.
 
@@ -88,7 +88,7 @@ def _make(path: Path) -> list[Path]:
     elif path.name in {WRITE, SALT}:
         SharedKey.load(path)
     else:
-        # While a key is replaced, its file has two.
+        # During a key's replacement, its file has two.
         KeyRing.load(path)
     return [] if existed else [path]
 

@@ -1,4 +1,4 @@
-"""Writes the files of all hosts into a directory: only what has changed, and keys only once."""
+"""Writes the files of all hosts into a directory: only changed ones, and keys only once."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from tools.hosts.keys import make_keys
 from tools.hosts.units import WRITTEN
 
 DESCRIPTION: Final = "system.json"
-"""What runs where, for ``diem status --hosts``."""
+"""Description of the placement, for ``diem status --hosts``."""
 
 
 class Changes(NamedTuple):
@@ -24,7 +24,7 @@ class Changes(NamedTuple):
 
 
 def write_system(system: HostedSystem, out: Path, database_url: str | None, sources: str | None) -> Changes:
-    """Write what has changed; files that an earlier run wrote, and that are needed no more, are removed.
+    """Write changed files; remove files of earlier runs that are no longer needed.
 
     Raises:
         ConfigurationError: a file cannot be written, or an existing key cannot be used.
@@ -56,7 +56,7 @@ def write_system(system: HostedSystem, out: Path, database_url: str | None, sour
 
 
 def describe(system: HostedSystem) -> dict[str, Any]:
-    """Return what runs where, in the form of the status of ``diem up``, without what only processes know."""
+    """Return the placement in the form of the status of ``diem up``, without the processes' reports."""
     wanted = system.wanted
     return {
         "mode": str(system.topology.mode),
@@ -90,7 +90,7 @@ def _write(path: Path, file: HostFile) -> bool:
 
 
 def _of_earlier_runs(out: Path) -> list[str]:
-    """Return the files below ``hosts`` that this command wrote: files of others are left alone."""
+    """Return the files below ``hosts`` written by this command; others are left alone."""
     found = []
     for path in sorted((out / "hosts").glob("*/*/*")):
         if path.parent.name in {"etc", "systemd"} and path.is_file():

@@ -1,4 +1,4 @@
-"""How the files are installed, for a person: what to provide, and the order of start and of upgrades."""
+"""Installation instructions: prerequisites, and the order of start and upgrades."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -13,7 +13,7 @@ NAME: Final = "README.txt"
 
 
 def render_readme(system: HostedSystem) -> str:
-    """Return what to provide, to copy and to start, in order."""
+    """Return the steps: provide, copy and start, in order."""
     places = (
         f"{host.label}  {host.address}  {', '.join(_names(system, host)) or 'nothing runs here'}"
         for host in system.hosts
@@ -96,7 +96,7 @@ def _in_order(system: HostedSystem) -> list[Host]:
 
 _UPGRADES: Final = ("data", "broadcast", "websocket", "nginx")
 _UPGRADES_WITH_KAFKA: Final = ("bridge", "websocket", "composite", "data", "metadata", "proxy", "nginx")
-"""Kinds of processes in the order of upgrades: who is dialled before who dials, readers of Kafka before writers."""
+"""Kinds of processes in the order of upgrades: the dialled before the dialling, readers of Kafka before writers."""
 
 
 def _upgrade_order(system: HostedSystem) -> list[str]:
@@ -107,7 +107,7 @@ def _upgrade_order(system: HostedSystem) -> list[str]:
 
     def place(planned: Planned) -> tuple[bool, int, int, int]:
         number = int(planned.name.rpartition("-")[2]) if "-" in planned.name else 1
-        # The stand-by before the Data Service, and so it takes over while that is restarted.
+        # The stand-by first, to take over while the Data Service restarts.
         rank = -number if planned.process == "data" else number
         is_paired = planned.process in paired
         return not is_paired, number if is_paired else 0, order.index(planned.process), rank
@@ -116,7 +116,7 @@ def _upgrade_order(system: HostedSystem) -> list[str]:
 
 
 def _spare(system: HostedSystem) -> list[str]:
-    """Return the spare services of each host, as text, in the order in which one command must stop them."""
+    """Return the spare services of each host, as text, in stop order."""
     wanted = system.wanted
     spare = {
         host.label: [

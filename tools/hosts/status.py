@@ -1,4 +1,4 @@
-"""Reads what runs on the hosts of a system, in the form of the status of ``diem up``."""
+"""Reads the status of a system's hosts, in the form of the status of ``diem up``."""
 
 import asyncio
 import json
@@ -12,15 +12,15 @@ from tools.hosts.keys import role_file
 from tools.hosts.output import DESCRIPTION
 
 TIMEOUT_S: Final = 3.0
-"""Longest wait for one process: its host may be gone."""
+"""Longest wait for one process: its host may be down."""
 
 
 class NoSystem(ConfigurationError):
-    """A directory is not one that ``diem config`` has written."""
+    """A directory was not written by ``diem config``."""
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """Return what runs where, as ``diem config`` has placed it (:func:`~tools.hosts.output.describe`).
+    """Return the placement by ``diem config`` (:func:`~tools.hosts.output.describe`).
 
     Raises:
         NoSystem: the directory has no such description.
@@ -34,14 +34,14 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 
 def metrics_key(directory: Path) -> Path:
-    """Return the file of the key that opens the metrics and the status of all processes."""
+    """Return the file of the key for the metrics and the status of all processes."""
     return directory / "keys" / role_file(KeyRole.METRICS)
 
 
 async def read_status(directory: Path) -> dict[str, Any]:
-    """Return the status of all processes that ``diem config`` has placed on hosts; those that do not answer have none.
+    """Return the status of all processes placed by ``diem config``; without an answer it is missing.
 
-    Spare ones are left out while they do not answer: they do not run, unless somebody has started them.
+    Unresponsive spare ones are left out: they do not run unless started by somebody.
 
     Raises:
         ConfigurationError: the directory has no description of a system, or no key.
@@ -65,7 +65,7 @@ async def read_status(directory: Path) -> dict[str, Any]:
 
 
 async def _listens(address: str) -> bool:
-    """Return whether somebody accepts connections at an address with a port."""
+    """Return whether connections to an address with a port are accepted."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(TIMEOUT_S):

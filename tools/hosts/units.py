@@ -1,8 +1,8 @@
-"""Files of a host that are written from templates: systemd's units, the script that installs them, and the texts.
+"""Files of a host made from templates: systemd's units, their install script, and the texts.
 
 All processes of a host are instances of one unit, ``diem@.service``. Keys are files in the state directory, not
-credentials of systemd (``LoadCredential=``): processes read a changed key again without a restart, and some are
-changed by the processes themselves.
+credentials of systemd (``LoadCredential=``): processes reload a changed key without a restart, and change some
+themselves.
 """
 
 import functools
@@ -19,15 +19,15 @@ UNIT: Final = "diem@.service"
 TARGET: Final = "diem.target"
 WRITTEN: Final = "# Written by `diem config`: run it again instead of changing this file."
 STOP_GRACE_S: Final = 10
-"""Seconds beyond those for clients until systemd kills a process."""
+"""Seconds after the drain time until systemd kills a process."""
 MEMORY_MIB: Final = {"data": 2048, "composite": 4096, "nginx": 512}
-"""Most memory of a process (``MemoryMax=``), by kind: for some ten thousand clients or endpoints."""
+"""Memory limit of a process (``MemoryMax=``), by kind, for some ten thousand clients or endpoints."""
 OTHER_MEMORY_MIB: Final = 1024
 WATCHDOG_S: Final = 15
-"""Seconds without a heartbeat after which systemd kills a process (``WatchdogSec=``). More than what ``diem up`` waits
-for: systemd's clock runs on while nothing else does."""
+"""Seconds without a heartbeat after which systemd kills a process (``WatchdogSec=``). More than with ``diem up``:
+systemd's clock runs on while everything else is suspended."""
 ABORT_S: Final = 2
-"""Seconds from SIGABRT, with which the watchdog ends a process, to SIGKILL."""
+"""Seconds from the watchdog's SIGABRT to SIGKILL."""
 SINGLE_MACHINE_UNIT: Final = Path(__file__).parents[2] / "deploy" / "systemd" / "diem.service"
 LOWEST_FREE_PORT: Final = 1024
 """Lower ports need a capability."""
@@ -63,7 +63,7 @@ def render_unit(installation: Installation, drain_s: float) -> str:
 
 
 def render_drop_in(planned: Planned, others: Sequence[Planned], installation: Installation) -> str:
-    """Return what differs for a process: ``others`` are all of its host; it starts after those that it needs."""
+    """Return a process's own part: it starts after those of ``others``, all of its host, that it needs."""
     after = [unit_name(each.name) for each in others if each.stage < planned.stage]
     most = MEMORY_MIB.get(planned.process, OTHER_MEMORY_MIB)
     is_privileged = (planned.ports.public or LOWEST_FREE_PORT) < LOWEST_FREE_PORT
@@ -81,7 +81,7 @@ def render_drop_in(planned: Planned, others: Sequence[Planned], installation: In
 
 
 def render_target(host: str, active: Sequence[Planned]) -> str:
-    """Return the target that starts and stops all processes of a host that are not spare."""
+    """Return the target that starts and stops all non-spare processes of a host."""
     wanted = " ".join(unit_name(each.name) for each in active)
     return f"{WRITTEN}\n[Unit]\nDescription=DIEM on {host}\nWants={wanted}\n\n[Install]\nWantedBy=multi-user.target\n"
 
@@ -96,6 +96,6 @@ def restrictions() -> str:
 
 @functools.cache
 def privileged_port() -> str:
-    """Return the lines that allow ports below ``LOWEST_FREE_PORT``, which take the place of restrictions above them."""
+    """Return the lines that allow ports below ``LOWEST_FREE_PORT``, overriding the restrictions above them."""
     text = SINGLE_MACHINE_UNIT.with_name("privileged-port.conf").read_text(encoding="utf-8")
     return text.partition("[Service]\n")[2].strip()

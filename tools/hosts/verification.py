@@ -1,4 +1,4 @@
-"""Reads what was written as the processes, nginx and systemd will read it; programs that are not here are left out."""
+"""Reads the written files like the processes, nginx and systemd; missing programs are skipped."""
 
 import os
 import re
@@ -24,11 +24,11 @@ _PROGRAM: Final = re.compile(r"^ExecStart=\S+", re.MULTILINE)
 
 
 class NotUsable(ConfigurationError):
-    """Something that was written would not be accepted where it is used; one line for each fault."""
+    """A written file would be rejected by its reader; one line per fault."""
 
 
 def verify(system: HostedSystem, out: Path) -> list[str]:
-    """Check all files of all hosts; return the names of programs that are not here to check theirs.
+    """Check all files of all hosts; return the names of missing programs, whose files are unchecked.
 
     Raises:
         NotUsable: with a line for each fault.
@@ -78,10 +78,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _nginx(system: HostedSystem, program: str) -> list[str]:
-    """Have nginx read its configuration, with a directory and a certificate of this machine."""
+    """Make nginx read its configuration, with a directory and a certificate of this machine."""
     with tempfile.TemporaryDirectory(prefix="diem-") as name:
         directory = Path(name)
-        # For nobody: those of the hosts may not be here.
+        # A dummy: the hosts' may not be here.
         certificate = directory / "tls.pem"
         certificate.write_bytes(self_signed())
         conf = directory / "nginx.conf"
@@ -91,7 +91,7 @@ def _nginx(system: HostedSystem, program: str) -> list[str]:
 
 
 def _units(system: HostedSystem, out: Path) -> list[str]:
-    """Have systemd read the units, with a program of this machine in place of those that may not be here."""
+    """Make systemd read the units, with a program of this machine in place of possibly missing ones."""
     faults = []
     for host in system.hosts:
         written = out / "hosts" / host.label / "systemd"

@@ -1,4 +1,4 @@
-"""The endless form of a load test: writes every few seconds, watches every edge, and names those that are late."""
+"""The endless form of a load test: writes every few seconds, watches every edge, and names late ones."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from tools.load.lateness import Late, WatchedEdge, Writes
 
 CHECK_EVERY_S: Final = 0.5
 REFRESH_EVERY_S: Final = 5.0
-"""Seconds between two looks for edges that were added or removed."""
+"""Interval of checks for added and removed edges."""
 NAMES_PER_CLIENT: Final = 100
 """Subscriptions of one client, below the limit of a server (docs/reliability.md S10)."""
 
@@ -33,7 +33,7 @@ class _Watched:
     edge: WatchedEdge
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     late: Late | None = None
-    """What the last line about it has."""
+    """Content of the last line about it."""
 
 
 class Canary:
@@ -41,12 +41,12 @@ class Canary:
 
     Args:
         names: its endpoints, with the partition of each.
-        find_edges: returns the edges of the system as it is now. May raise ``DiemError``: those that are known stay.
+        find_edges: returns the current edges of the system. May raise ``DiemError``: known ones stay.
         write: writes all endpoints, and returns their versions. May raise ``DiemError``.
         connect: makes a client of an edge.
-        terminal: receives a line for each edge that is late, and for each that has recovered.
+        terminal: receives a line for each edge that becomes late or recovers.
         every_s: seconds between two writes.
-        late_after_s: age of a write that is late.
+        late_after_s: age at which a write is late.
         clock: monotonic seconds.
     """
 
@@ -84,7 +84,7 @@ class Canary:
         """Watch until ``stopping``; ``once``: until every edge has delivered each of its partitions, or one is late.
 
         Returns:
-            Whether that ended it: every edge has delivered each of its partitions, none is late.
+            True if ended by success: every edge has delivered each of its partitions, none is late.
         """
         self._accepted_at = self._clock()
         await self._refresh()
@@ -123,7 +123,7 @@ class Canary:
         yield metrics.CANARY_WRITTEN.sample(self._accepted_unix_s)
 
     def status(self) -> dict[str, Any]:
-        """Return the delays and the edges that are late."""
+        """Return the delays and the late edges."""
         now = self._clock()
         return {
             "ready": True,
@@ -164,7 +164,7 @@ class Canary:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        """Watch edges that are new, and no longer those that have left the system."""
+        """Watch new edges, and stop watching removed ones."""
         try:
             found = {address.name: address for address in await self._find_edges()}
         except DiemError:
@@ -181,7 +181,7 @@ class Canary:
                 self._watched[name] = self._watch(address)
 
     def _watch(self, address: EdgeAddress) -> _Watched:
-        """Subscribe at an edge: at a server with one link, else with as many clients as it takes."""
+        """Subscribe at an edge: at a server with one link, else with as many clients as needed."""
         names = list(self._names)
         size = len(names) if address.is_server else NAMES_PER_CLIENT
         parts = [names[first : first + size] for first in range(0, len(names), size)]
@@ -198,7 +198,7 @@ class Canary:
         return _Watched(address, edge, tasks)
 
     def _check(self) -> None:
-        """Print a line for each edge that has become late, also for further partitions, or has recovered."""
+        """Print a line for each edge that became late (also for further partitions) or recovered."""
         now, late = self._clock(), self._late()
         for name, each in self._watched.items():
             found, named = late.get(name), each.late

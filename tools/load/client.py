@@ -1,4 +1,4 @@
-"""One client of a load test, and what all of them have received."""
+"""One client of a load test, and the counts of all."""
 
 import re
 import time
@@ -11,17 +11,17 @@ from tools.load.completeness import Holding
 from tools.load.delays import Delays
 
 MAX_REASONS: Final = 20
-"""Different reasons that are counted; further ones count as ``OTHER_REASONS``."""
+"""Maximum number of distinct reasons; further ones count as ``OTHER_REASONS``."""
 OTHER_REASONS: Final = "other reasons"
 FIRST_CLOSE_CODE: Final = 1000
-"""Codes below it are HTTP statuses, of refused handshakes."""
+"""Lower codes are HTTP statuses of refused handshakes."""
 _RETRY: Final = re.compile(r"\s*\bretry=\d+")
 
 
 async def follow(client: BaseClient, names: Sequence[str], apply: Callable[[Event, float], None]) -> None:
     """Subscribe once, and pass on each event with the Unix time of its arrival.
 
-    Until it is cancelled, or a server forbids to reconnect.
+    Until cancelled, or a server forbids reconnecting.
     """
     async with client:
         await client.subscribe(dict.fromkeys(names))
@@ -30,13 +30,13 @@ async def follow(client: BaseClient, names: Sequence[str], apply: Callable[[Even
 
 
 class Reasons:
-    """How often each reason was given."""
+    """Counts of reasons."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def add(self, reason: str) -> None:
-        """Count a reason, without the delay that it may ask for."""
+        """Count a reason, without any requested delay in it."""
         reason = _RETRY.sub("", reason).strip().removesuffix(":")[:200]
         self.counts[reason if reason in self.counts or len(self.counts) < MAX_REASONS else OTHER_REASONS] += 1
 
@@ -44,8 +44,8 @@ class Reasons:
 class Received:
     """Counts over all clients of a load test.
 
-    An update counts while it is measured, and afterwards if the catalogue had its version at the end: late ones are not
-    left out. Only updates count that were published after their client's subscription.
+    An update counts during the measurement, and afterwards if the final catalogue has its version, so as to include
+    late ones. Only updates published after their client's subscription count.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Received:
         self._is_measuring = True
 
     def finish(self, latest: Mapping[str, int]) -> None:
-        """From now on count updates up to these versions only: they were published while it was measured."""
+        """Count only updates up to these versions from now on: they were published during the measurement."""
         self._is_measuring, self._latest = False, latest
 
     def update(self, name: str, version: int, now_s: float) -> None:
@@ -78,7 +78,7 @@ class Received:
 
 
 class LoadClient:
-    """A client that subscribes once and counts what it is sent."""
+    """A client that subscribes once and counts received updates."""
 
     def __init__(self, number: int, names: Sequence[str], before: Mapping[str, int], received: Received) -> None:
         self.number = number
@@ -97,22 +97,22 @@ class LoadClient:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether any subscription was confirmed."""
+        """True if any subscription was confirmed."""
         return bool(self._retained.keys() - self._rejected)
 
     @property
     def received_bytes(self) -> int:
-        """Return the payload bytes that it has received."""
+        """Return the payload bytes received."""
         return 0 if self._client is None else self._client.received_bytes
 
     async def run(self, client: BaseClient) -> None:
-        """Stay connected until cancelled, or until a server forbids to reconnect."""
+        """Stay connected until cancelled, or until a server forbids reconnecting."""
         self._client = client
         await follow(client, self.names, self.apply)
         self.is_connected = False
 
     def apply(self, event: Event, now_s: float) -> None:
-        """Apply an event that was received at Unix time ``now_s``."""
+        """Apply an event received at Unix time ``now_s``."""
         name = event.endpoint or ""
         match event.kind:
             case "update":
@@ -152,7 +152,7 @@ class LoadClient:
         return self._received.interrupted if self.is_complete else self._received.refused
 
     def holdings(self) -> Iterator[Holding]:
-        """Yield the latest version of each endpoint that it was sent."""
+        """Yield the latest received version of each endpoint."""
         for name in self.names:
             subscribed = name in self._retained and name not in self._rejected
             known = self._client.known(name) if self._client is not None else None

@@ -1,7 +1,6 @@
-"""Whether clients have the versions that the catalogue had at the end; pure.
+"""Comparison of clients' versions with the final catalogue; pure.
 
-Only what was compared counts as checked: subscriptions that no server ever confirmed, and endpoints that are no longer
-in the catalogue, are counted apart.
+Subscriptions never confirmed, and endpoints no longer in the catalogue, do not count as checked, but separately.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,28 +11,28 @@ MAX_EXAMPLES: Final = 5
 
 
 class Holding(NamedTuple):
-    """The latest that one client was sent of one endpoint."""
+    """One client's latest version of one endpoint."""
 
     client: int
     endpoint: str
     version: int | None
     """None: no update."""
     subscribed: bool
-    """Whether a server has confirmed the subscription."""
+    """True if a server has confirmed the subscription."""
     resync: bool = False
     """The last message was a ``resync``: the client must fetch the data, so that no update is due."""
     connected: bool = True
 
 
 class Difference(NamedTuple):
-    """A version that a client was not sent, or that the catalogue does not have."""
+    """A version missing at a client, or in the catalogue."""
 
     client: int
     endpoint: str
     version: int | None
-    """What it has; None: nothing."""
+    """The client's version; None without one."""
     current: int
-    """What the catalogue has."""
+    """The catalogue's version."""
 
 
 @dataclass
@@ -45,21 +44,21 @@ class Completeness:
     missed: int = 0
     """Of these: behind the catalogue."""
     unconnected: int = 0
-    """Of those missed: their client had lost its connection, and was not back."""
+    """Of those missed: with a disconnected client."""
     resynced: int = 0
-    """Of those checked: told to fetch the data."""
+    """Of those checked: with a request to fetch the data."""
     unsubscribed: int = 0
-    """Not checked: no server has confirmed them."""
+    """Not checked: never confirmed by a server."""
     removed: int = 0
     """Not checked: the endpoint is no longer in the catalogue."""
     ahead: list[Difference] = field(default_factory=list)
-    """Of those checked: later than a catalogue that is newer than they are, see :func:`later_than`."""
+    """Of those checked: later than a more recent catalogue, see :func:`later_than`."""
     examples: list[Difference] = field(default_factory=list)
     """The first of those missed."""
 
 
 def compare(holdings: Iterable[Holding], catalogue: Mapping[str, int]) -> Completeness:
-    """Compare what clients were sent with the versions of a catalogue."""
+    """Compare clients' versions with a catalogue's."""
     found = Completeness()
     for each in holdings:
         current = catalogue.get(each.endpoint)
@@ -82,9 +81,9 @@ def compare(holdings: Iterable[Holding], catalogue: Mapping[str, int]) -> Comple
 
 
 def later_than(holdings: Iterable[Holding], catalogue: Mapping[str, int]) -> list[Holding]:
-    """Return the holdings of versions that are later than those of a catalogue.
+    """Return the holdings with later versions than the catalogue's.
 
-    If that was read after clients had been sent them, the store does not have what they were sent.
+    If it was read after them, the store has lost versions sent to clients.
     """
     return [
         each

@@ -6,7 +6,7 @@ from typing import Final
 LEAST_MS: Final = 0.5
 """Upper bound of the first bucket: versions are times in whole milliseconds."""
 PER_DOUBLING: Final = 16
-"""Buckets of each doubling: bounds are 4.4 % apart."""
+"""Buckets per doubling: bounds are 4.4 % apart."""
 DOUBLINGS: Final = 23
 """The last bucket is for more than an hour."""
 BAR_WIDTH: Final = 40
@@ -30,7 +30,7 @@ class Delays:
         self._buckets[_bucket(delay_ms)] += 1
 
     def quantile(self, share: float) -> float | None:
-        """Return the delay in ms that this share of all does not exceed, at most 4.4 % too high; None: no delays."""
+        """Return this quantile of the delays in ms, at most 4.4 % too high; None: no delays."""
         if not self.count:
             return None
         wanted = max(1, math.ceil(share * self.count))
@@ -65,7 +65,7 @@ class Delays:
 def _bucket(delay_ms: float) -> int:
     if delay_ms <= LEAST_MS:
         return 0
-    # Less a little, so that a bound belongs to the bucket below it whatever its logarithm is rounded to.
+    # Slightly less, so that a bound belongs to the bucket below it however its logarithm is rounded.
     number = math.ceil(PER_DOUBLING * math.log2(delay_ms / LEAST_MS) - 1e-9)
     return min(number, PER_DOUBLING * DOUBLINGS)
 

@@ -1,4 +1,4 @@
-"""The edges of a system that a canary watches, and its endpoints: one in each partition; pure."""
+"""The edges watched by a canary, and its endpoints: one per partition; pure."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from diem.protocol.endpoints import CANARY
 from diem.protocol.partition_map import partition_of
 
 PARTITIONED: Final = frozenset({"z-client", "z-proxy", "z-composite", "xz"})
-"""Modes in which each server has a share of the partitions."""
+"""Modes with the partitions divided among servers."""
 _COMPOSITES: Final = frozenset({"z-composite", "xz"})
 
 
@@ -19,15 +19,15 @@ class EdgeAddress(NamedTuple):
     name: str
     url: str
     is_server: bool = False
-    """By a link to the internal listener of a server; else as clients connect to a public address."""
+    """True for a link to a server's internal listener; else a client's connection to a public address."""
     is_partial: bool = False
-    """It is of a group, and has the partitions alone that it confirms."""
+    """True for a member of a group, with only the partitions it confirms."""
 
 
 def canary_endpoints(partitions: int) -> dict[str, int]:
     """Return an endpoint for each partition of the updates topic: name -> partition (docs/protocol.md section 3).
 
-    The names are the same each time, so that any number of runs write the same endpoints.
+    The names are constant, so that all runs write the same endpoints.
     """
     return {_name(partition, partitions): partition for partition in range(partitions)}
 
@@ -60,7 +60,7 @@ def edges_of_system(processes: Mapping[str, Any], targets: Sequence[Mapping[str,
 
 
 def edges_of_groups(snapshot: Snapshot) -> Iterator[EdgeAddress]:
-    """Yield the servers that the metadata service knows, by their internal listeners."""
+    """Yield the servers known to the metadata service, by their internal listeners."""
     for number, clone in sorted(snapshot.clones.items()):
         for name, owner in sorted(clone.members.items()):
             yield EdgeAddress(f"clone-{number}/{name}", owner.internal, is_server=True, is_partial=True)

@@ -1,6 +1,6 @@
-"""Which edges have not delivered what was written: by version, for each edge and partition; pure.
+"""Detection of edges with undelivered writes: by version, per edge and partition; pure.
 
-Times are seconds of a monotonic clock. An edge may skip versions: a later one stands for those before it.
+Times are seconds of a monotonic clock. An edge may skip versions: a later one covers earlier ones.
 """
 
 from bisect import bisect_right
@@ -13,21 +13,21 @@ from deploy.terminal import amount
 from diem.links.client import Event
 
 MAX_WRITES: Final = 600
-"""Most remembered writes: of an edge that is late for longer, the oldest are forgotten."""
+"""Maximum number of remembered writes: for edges late for longer, the oldest are forgotten."""
 MAX_SHOWN: Final = 12
-"""Partitions that a line names."""
+"""Maximum number of partitions named in a line."""
 
 
 class Late(NamedTuple):
-    """An edge that is late."""
+    """A late edge."""
 
     partitions: tuple[int, ...]
-    """Those that are late; none if it is not connected, and was never seen to have any."""
+    """The late ones; none if disconnected without ever having any."""
     since: float
-    """Time of the oldest write that was not delivered, or of the lost connection."""
+    """Time of the oldest undelivered write, or of the connection loss."""
     connected: bool
     reason: str = ""
-    """Why the last attempt to connect or to subscribe failed; empty if that is not known."""
+    """Reason of the last failed attempt to connect or subscribe; empty if unknown."""
 
     def line(self, edge: str, now: float) -> str:
         """Return the line about it."""
@@ -42,7 +42,7 @@ class Late(NamedTuple):
 
 
 class Writes:
-    """The writes that were accepted; each is of all endpoints."""
+    """The accepted writes, each of all endpoints."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[float, Mapping[str, int]]] = deque(maxlen=MAX_WRITES)
@@ -52,7 +52,7 @@ class Writes:
         self._kept.append((now, versions))
 
     def due_since(self, name: str, version: int) -> float | None:
-        """Return the time of the oldest write of a version after this one; None: there is none."""
+        """Return the time of the oldest write after this version; None without one."""
         first = bisect_right(self._kept, version, key=lambda write: write[1].get(name, 0))
         return self._kept[first][0] if first < len(self._kept) else None
 
@@ -62,30 +62,30 @@ class Delivery:
     """Deliveries of one partition by one edge."""
 
     since: float
-    """From here on writes are due."""
+    """Time from which writes are due."""
     version: int = 0
-    """Greatest one that was delivered, or that the edge said it has."""
+    """Greatest version delivered or reported by the edge."""
     confirmed: bool = False
-    """Whether the edge has confirmed the subscription: only later updates show its delay."""
+    """True once the edge has confirmed the subscription: only later updates show its delay."""
     delay_s: float | None = None
     """Of the last update."""
 
 
 @dataclass
 class WatchedEdge:
-    """What one edge has delivered, by the events of its clients."""
+    """Deliveries of one edge, by its clients' events."""
 
     names: Mapping[str, int]
     """Endpoint -> partition."""
     lost_at: float | None
-    """When the connection was lost, at first the time of the start; None while there is one."""
+    """Time of the connection loss, at first the start; None while connected."""
     partial: bool = False
-    """Whether it has to deliver only what it confirms."""
+    """True if it must deliver only confirmed endpoints."""
     several: bool = False
-    """It has several connections: the loss of one does not mean that there is none, and late updates show it."""
+    """True with several connections: losing one is no disconnection, and shows as late updates."""
     reason: str = ""
     answered: bool = False
-    """Whether it has confirmed or refused anything."""
+    """True once it has confirmed or refused anything."""
     deliveries: dict[str, Delivery] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class WatchedEdge:
             self.deliveries = {name: Delivery(self.lost_at or 0.0) for name in self.names}
 
     def apply(self, event: Event, now: float, unix_s: float) -> None:
-        """Apply an event that has arrived; the version of an update is the Unix time of its commit in ms."""
+        """Apply an event; an update's version is the Unix time of its commit in ms."""
         name, version = event.endpoint or "", event.version or 0
         delivery = self.deliveries.get(name)
         match event.kind:
@@ -119,12 +119,12 @@ class WatchedEdge:
                     delivery.delay_s = max(0.0, unix_s - version / 1000)
 
     def is_measured(self) -> bool:
-        """Return whether it is connected, and has delivered an update of each partition that it has."""
+        """Return whether it is connected and has delivered an update of each of its partitions."""
         measured = all(each.delay_s is not None for each in self.deliveries.values())
         return self.lost_at is None and self.answered and measured
 
     def delay_s(self, writes: Writes, now: float) -> float | None:
-        """Return the longest delay of its partitions: of the last update, or of the one that is due; None: unknown."""
+        """Return the longest delay of its partitions, of the last or the due update; None if unknown."""
         waiting = self._due(writes)
         known = [
             max(each.delay_s, now - waiting.get(name, now))
@@ -134,7 +134,7 @@ class WatchedEdge:
         return max(known, default=None)
 
     def late(self, writes: Writes, now: float, late_after_s: float) -> Late | None:
-        """Return what is late of it; None: nothing."""
+        """Return its late partitions; None without any."""
         due = {name: at for name, at in self._due(writes).items() if now - at >= late_after_s}
         lost = [] if self.lost_at is None or now - self.lost_at < late_after_s else [self.lost_at]
         if not due and not lost:
@@ -143,6 +143,6 @@ class WatchedEdge:
         return Late(partitions, min([*due.values(), *lost]), self.lost_at is None, self.reason)
 
     def _due(self, writes: Writes) -> dict[str, float]:
-        """Return the endpoints of which a write was not delivered, and since when it is due."""
+        """Return the endpoints with undelivered writes, and the times since when they are due."""
         found = ((name, each, writes.due_since(name, each.version)) for name, each in self.deliveries.items())
         return {name: max(at, each.since) for name, each, at in found if at is not None}

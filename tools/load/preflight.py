@@ -1,4 +1,4 @@
-"""Checks before the first connection: hosts that may be loaded, the limit of open files, and clocks that agree."""
+"""Checks before the first connection: permitted hosts, the limit of open files, and clock differences."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ DATE_S: Final = 2.0
 
 @dataclass(eq=False)
 class UnnamedHost(ConfigurationError):
-    """The Data Service names a server on a host that the user has not named."""
+    """The Data Service names a server on a host not named by the user."""
 
     template = "{base} names {url}, which is on another host: add --host {host} if you may load it"
 
@@ -43,7 +43,7 @@ class TooFewOpenFiles(ConfigurationError):
 def check_hosts(base: str, urls: Iterable[str], named: Collection[str]) -> None:
     """Check that each URL is on this machine, on the host of ``base``, or on one of ``named``. Raises ``UnnamedHost``.
 
-    Which hosts are loaded must not depend on what a server answers.
+    A server's answer must not determine the loaded hosts.
     """
     allowed = {*named, urlsplit(base).hostname}
     for url in urls:
@@ -61,7 +61,7 @@ def check_open_files(clients: int, connections_of_client: int) -> None:
 
 
 def clock_difference_s(date: str | None, sent_s: float, received_s: float) -> float:
-    """Return by how many seconds a service's clock is ahead of this one, at least; negative: behind; 0: perhaps equal.
+    """Return the least number of seconds that a service's clock is ahead; negative: behind; 0: perhaps equal.
 
     Args:
         date: header ``Date`` of its response (RFC 9110 section 6.6.1).

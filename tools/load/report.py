@@ -1,4 +1,4 @@
-"""The result of a load test as text and as JSON; only what was checked is claimed."""
+"""The result of a load test as text and as JSON; it claims only checked facts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -11,15 +11,15 @@ from tools.load.run import BUSY_SHARE, LATE_S, LoadRun
 
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 CLOCKS_S: Final = 1.0
-"""Difference of clocks that is worth a warning."""
+"""Clock difference worth a warning."""
 MAX_REASONS: Final = 5
-"""Reasons that the text names, the most frequent first."""
+"""Maximum number of reasons in the text, the most frequent first."""
 _INDENT: Final = " " * 14
 _REMEDIES: Final = {
     "limit": "fewer --subscriptions, or more for each client (DIEM_WEBSOCKET_SUBSCRIPTIONS, DIEM_PROXY_SUBSCRIPTIONS)",
     "forbidden": "name endpoints that the key or token covers (--endpoints), or another one (--key-file, --token-file)",
 }
-"""What to do about endpoints that were rejected, by the code of the reason."""
+"""Remedies for rejected endpoints, by the code of the reason."""
 
 
 def lines(outcome: LoadRun) -> Iterator[str]:
@@ -47,7 +47,7 @@ def lines(outcome: LoadRun) -> Iterator[str]:
 
 
 def warnings(outcome: LoadRun) -> Iterator[str]:
-    """Yield what makes the figures doubtful, as sentences."""
+    """Yield the doubts about the figures, as sentences."""
     if outcome.measured_s and outcome.is_bottleneck:
         yield (
             f"this tool was the bottleneck ({_tool(outcome)}; above {BUSY_SHARE:.0%} or {1000 * LATE_S:.0f} ms the "
@@ -127,7 +127,7 @@ def _missed(outcome: LoadRun) -> str:
     if found is None:
         if outcome.interrupted:
             return "not checked: interrupted"
-        # Of clients that did subscribe, the catalogue could not be read.
+        # Clients subscribed, but the catalogue could not be read.
         why = outcome.problems[0] if outcome.problems and outcome.subscribed else "no client subscribed"
         return f"not checked: {why}"
     checked = amount(found.checked, "subscription")

@@ -22,46 +22,46 @@ from tools.load.selection import NoEndpoints, assign, select
 from tools.load.writer import LoadWriter
 
 CATALOGUE_AGE_S: Final = 1.0
-"""Greatest age of the catalogue that a Data Service answers."""
+"""Maximum age of a Data Service's catalogue."""
 CONNECT_S: Final = 10.0
-"""Time for the last client to subscribe; clients that are refused try again meanwhile, and later."""
+"""Time for the last client to subscribe; refused clients keep retrying."""
 POLL_S: Final = 0.25
 TOKENS_AT_ONCE: Final = 8
-"""Most pending requests for tokens."""
+"""Maximum number of pending requests for tokens."""
 OWN_ENDPOINTS: Final = 20
-"""Endpoints of our own, unless a number is given."""
+"""Default number of our own endpoints."""
 BUSY_SHARE: Final = 0.8
-"""Share of a core above which the tool itself delays what it measures."""
+"""CPU share of a core above which the tool itself distorts the delays."""
 LATE_S: Final = 0.25
-"""Delay of the tool's own event loop above which the same holds."""
+"""Delay of the tool's own event loop above which the same applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """What a test does."""
+    """Options of a test."""
 
     clients: int = 200
     subscriptions: int = 5
-    """Of a client."""
+    """Number per client."""
     endpoints: str | None = None
     """A number of endpoints, or a pattern; None: all."""
     seconds: float = 30.0
     rate: float = 50.0
-    """Clients that connect in a second."""
+    """Rate of new connections per second."""
     wait_s: float = 30.0
     """Longest wait for the last updates, and for clients to reconnect, before the comparison."""
     write: float | None = None
-    """Updates a second to endpoints of its own; None: it writes nothing."""
+    """Updates per second to its own endpoints; None: no writes."""
     write_key: SharedKey | None = None
     credentials: Credentials = ANONYMOUS
     hosts: tuple[str, ...] = ()
-    """Further hosts that may be loaded."""
+    """Further permitted hosts."""
     seed: int = 0
 
 
 @dataclass
 class LoadRun:
-    """Everything that a test measured."""
+    """Results of a test."""
 
     base: str
     options: LoadOptions
@@ -72,36 +72,36 @@ class LoadRun:
     clock_difference_s: float = 0.0
     measured_s: float = 0.0
     received_bytes: int = 0
-    """Payload of all messages while it was measured."""
+    """Payload of all messages during the measurement."""
     cpu_share: float = 0.0
-    """CPU time of this tool while it was measured, as a share of one core."""
+    """CPU time of this tool during the measurement, as a share of one core."""
     loop_lag_s: float = 0.0
-    """Longest delay of this tool's event loop while it was measured."""
+    """Longest delay of this tool's event loop during the measurement."""
     writer: LoadWriter | None = None
     completeness: Completeness | None = None
     """None: the test was interrupted before the comparison, or no client subscribed."""
     interrupted: bool = False
     problems: list[str] = field(default_factory=list)
-    """What went wrong in the tool's own requests."""
+    """Failures of the tool's own requests."""
 
     @property
     def subscribed(self) -> int:
-        """Clients with a confirmed subscription."""
+        """Number of clients with a confirmed subscription."""
         return sum(client.is_subscribed for client in self.clients)
 
     @property
     def holdings(self) -> list[Holding]:
-        """What each client was last sent of each endpoint."""
+        """Each client's latest version of each endpoint."""
         return [each for client in self.clients for each in client.holdings()]
 
     @property
     def is_bottleneck(self) -> bool:
-        """Whether the tool itself was too busy to measure delays."""
+        """True if the tool itself was too busy to measure delays."""
         return self.cpu_share > BUSY_SHARE or self.loop_lag_s > LATE_S
 
     @property
     def passed(self) -> bool:
-        """Whether all subscriptions were confirmed, and clients have what the catalogue has, and nothing else."""
+        """True if all subscriptions were confirmed, and clients have exactly the catalogue's versions."""
         found = self.completeness
         return (
             found is not None
@@ -122,7 +122,7 @@ class LoadTest:
         self._token_slots = asyncio.Semaphore(TOKENS_AT_ONCE)
 
     async def run(self, stopping: asyncio.Event) -> LoadRun:
-        """Run the test; when ``stopping`` is set, end with what was measured so far.
+        """Run the test; when ``stopping`` is set, end with the results so far.
 
         Raises:
             ConfigurationError: a check before the first connection failed.
@@ -158,14 +158,14 @@ class LoadTest:
         return outcome
 
     async def _catalogue(self) -> tuple[dict[str, int], float]:
-        """Return the versions of the catalogue, and by how much the clock of its service is ahead."""
+        """Return the versions of the catalogue, and the offset of its service's clock."""
         sent_s = time.time()
         reply = await self._service.request("GET", "/config.json")
         difference_s = preflight.clock_difference_s(reply.headers.get("Date"), sent_s, time.time())
         return await self._service.versions(self._bearer), difference_s
 
     async def _connect(self, outcome: LoadRun, tasks: list[asyncio.Task[None]], stopping: asyncio.Event) -> None:
-        """Start all clients at the rate, and wait until they have subscribed, for a limited time."""
+        """Start all clients at the given rate, and wait a limited time for their subscriptions."""
         options, loop = self._options, asyncio.get_running_loop()
         began, received, total = loop.time(), outcome.received, len(outcome.clients)
         give_up = began + total / options.rate + CONNECT_S
@@ -184,7 +184,7 @@ class LoadTest:
         await client.run(client_of(edges, service.base, self._token(client.number), service.tls))
 
     def _token(self, number: int) -> TokenFunction | None:
-        """Return the function that gets a client's tokens; with an API key each client is a user of its own."""
+        """Return a client's source of tokens; with an API key, each client is a separate user."""
         function = self._options.credentials.token_function(self._service, f"load-{number}")
         if function is None or self._options.credentials.key_file is None:
             return function
@@ -197,7 +197,7 @@ class LoadTest:
         return request
 
     async def _measure(self, outcome: LoadRun, tasks: list[asyncio.Task[None]], stopping: asyncio.Event) -> None:
-        """Count for the time of the test, then wait for what the catalogue has and clients do not, and compare."""
+        """Count for the duration of the test, then wait for missing versions, and compare."""
         loop, received = asyncio.get_running_loop(), outcome.received
         over = asyncio.Event()
         if outcome.writer is not None:
@@ -212,7 +212,7 @@ class LoadTest:
                 await tasks[-1]
             latest = None if stopping.is_set() else await self._latest(outcome, stopping)
         finally:
-            # Zero if it is interrupted at once: the loop's clock stands still during an iteration.
+            # Zero if interrupted at once: the loop's clock stops during an iteration.
             outcome.measured_s = loop.time() - began
             outcome.cpu_share = (time.process_time() - cpu) / outcome.measured_s if outcome.measured_s else 0.0
             outcome.received_bytes = _received_bytes(outcome.clients) - payload
@@ -231,7 +231,7 @@ class LoadTest:
                     return
 
     async def _latest(self, outcome: LoadRun, stopping: asyncio.Event) -> dict[str, int] | None:
-        """Return the catalogue, not older than this call; None if it cannot be read."""
+        """Return a catalogue no older than this call; None if unreadable."""
         if await wait(stopping, CATALOGUE_AGE_S):
             return None
         try:
@@ -254,7 +254,7 @@ class LoadTest:
                     outcome.completeness = None
                     return
         if later := later_than(outcome.holdings, latest):
-            # Others may have written since; but the store had it before clients were sent it.
+            # Others may have written since; but the store has a version before clients do.
             newer = await self._latest(outcome, stopping)
             if newer is None:
                 outcome.completeness = None
@@ -266,7 +266,7 @@ class LoadTest:
 
 
 def _connections(edges: Edges, options: LoadOptions) -> int:
-    """Return the most connections of a client: with metadata services, one to each server it needs, and one to ask."""
+    """Return the maximum number of a client's connections: with metadata services, one per needed server, plus one."""
     return 1 if not edges.metadata else 1 + min(len(edges.servers), options.subscriptions)
 
 

@@ -1,4 +1,4 @@
-"""Which endpoints are loaded, and to which of them each client subscribes; pure."""
+"""Selection of endpoints, and assignment to clients; pure."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class NoEndpoints(ConfigurationError):
 
 
 def select(catalogue: Collection[str], wanted: str | None) -> list[str]:
-    """Return names of a catalogue in order: all, the first N for a number, else those that match a pattern.
+    """Return names of a catalogue in order: all, the first N for a number, else those matching a pattern.
 
     In a pattern ``*`` stands for any characters, also ``/``; ``?`` for one character.
     """
@@ -34,7 +34,7 @@ def select(catalogue: Collection[str], wanted: str | None) -> list[str]:
 
 
 def assign(endpoints: Sequence[str], clients: int, subscriptions: int, seed: int) -> list[list[str]]:
-    """Return the endpoints of each client: different ones at random, as many as ``subscriptions`` or as there are."""
+    """Return each client's endpoints: distinct random ones, up to ``subscriptions``."""
     random = Random(seed)  # noqa: S311 - the same seed, the same subscriptions
     count = min(subscriptions, len(endpoints))
     return [random.sample(endpoints, count) for _ in range(clients)]

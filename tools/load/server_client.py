@@ -1,4 +1,4 @@
-"""A client of the internal listener of a server, where it has neither nginx nor a proxy before it."""
+"""A client of a server's internal listener, bypassing nginx and proxies."""
 
 import asyncio
 import itertools
@@ -13,11 +13,11 @@ from diem.process.key_ring import KeyRing, KeyRole
 from diem.protocol import feed, messages
 
 REQUEST_EVERY_S: Final = 2.0
-"""Seconds between two requests of what the server has refused: it may have got the partition since."""
+"""Interval of retries for refused endpoints: the server may have gained the partition since."""
 
 
 class ServerLink(LinkConnection):
-    """One link to a server, as that of a proxy."""
+    """One link to a server, like a proxy's."""
 
     __slots__ = ("_client",)
 
@@ -31,7 +31,7 @@ class ServerLink(LinkConnection):
 
 
 class ServerClient(BaseClient, Reconnector[ServerLink]):
-    """Subscribes at one server alone, and again to what that refuses or gives away (``rejected``)."""
+    """Subscribes at one server only, retrying refused and moved endpoints (``rejected``)."""
 
     def __init__(self, name: str, url: str, keys: KeyRing) -> None:
         BaseClient.__init__(self)
@@ -44,7 +44,7 @@ class ServerClient(BaseClient, Reconnector[ServerLink]):
 
     @property
     def received_bytes(self) -> int:
-        """Return the payload bytes of all messages that the server has sent."""
+        """Return the payload bytes of all messages received."""
         return self._received_bytes
 
     def on_text(self, data: bytes) -> None:
@@ -59,7 +59,7 @@ class ServerClient(BaseClient, Reconnector[ServerLink]):
                 for name, why in message.get("rejected", {}).items():
                     self._publish(Event("rejected", name, message=str(why["code"])))
             case {"type": "moved", "endpoints": list(moved)}:
-                # A server that is about to stop waits until nobody is subscribed to what it has given away.
+                # A stopping server waits until nobody is subscribed to moved endpoints.
                 self._remove(moved)
                 for name in moved:
                     self._missing[name] = None
@@ -73,7 +73,7 @@ class ServerClient(BaseClient, Reconnector[ServerLink]):
                 self.request_missing()
 
     def request_missing(self) -> None:
-        """Request what the server has not confirmed."""
+        """Request unconfirmed endpoints."""
         self._add(list(self._missing))
 
     def _add(self, names: Sequence[str]) -> None:

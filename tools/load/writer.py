@@ -1,4 +1,4 @@
-"""Updates of endpoints that belong to a load test or a canary alone: at a steady rate, or of all at once."""
+"""Updates of a load test's or canary's own endpoints: at a steady rate, or all at once."""
 
 import asyncio
 import itertools
@@ -16,17 +16,17 @@ from diem.process.auth import SharedKey
 from diem.process.backoff import wait
 
 PREFIX: Final = "/diem-load"
-"""Endpoints of load tests are below it: data of others is never overwritten."""
+"""Prefix of load tests' endpoints, so that other data is never overwritten."""
 BATCH: Final = 50
-"""Most datasets of a request."""
+"""Maximum number of datasets per request."""
 REQUESTS_PER_S: Final = 100.0
-"""Above it, several updates are one request."""
+"""Rate above which several updates share a request."""
 AT_ONCE: Final = 8
-"""Most pending requests; others wait."""
+"""Maximum number of pending requests; others wait."""
 DELETE_TRIES: Final = 3
 """Attempts to delete an endpoint while the Data Service answers 429 or 503."""
 MAX_PAUSE_S: Final = 10.0
-"""Longest wait between them, whatever ``Retry-After`` has."""
+"""Longest wait between them, regardless of ``Retry-After``."""
 UNIT: Final = "1"
 RESOLUTION: Final = "PT1H"
 _LATER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
@@ -60,7 +60,7 @@ async def _put(service: DataService, key: SharedKey, names: Sequence[str], value
 
 
 def _datasets(names: Sequence[str], values: Iterator[int]) -> dict[str, Any]:
-    """Return a bulk request; the next value of an endpoint has to differ, for an equal dataset is no update."""
+    """Return a bulk request; an endpoint's next value must differ, as an equal dataset is no update."""
     hour = time.strftime("%Y-%m-%dT%H:00:00Z", time.gmtime())
     fields = {"unit": UNIT, "resolution": RESOLUTION}
     return {
@@ -69,12 +69,12 @@ def _datasets(names: Sequence[str], values: Iterator[int]) -> dict[str, Any]:
 
 
 class LoadWriter:
-    """Writes to its own endpoints, as an asynchronous context manager; at the end it deletes them.
+    """Writes to its own endpoints, as an asynchronous context manager that deletes them at the end.
 
-    The rate does not depend on the answers (open loop), as long as ``AT_ONCE`` requests are enough for it.
+    The rate is independent of the answers (open loop), as long as ``AT_ONCE`` requests suffice.
 
     Args:
-        service: where to write.
+        service: the target.
         key: the write key.
         endpoints: number of endpoints.
         rate: updates a second.
@@ -105,14 +105,14 @@ class LoadWriter:
             for first in range(0, len(self.names), BATCH):
                 await _put(self._service, self._key, self.names[first : first + BATCH], self._values)
         except BaseException as error:
-            # Those of a request without an answer may exist.
+            # A request without an answer may have created its endpoints.
             created = first if isinstance(error, ServiceRefused) else first + BATCH
             await self._close(self.names[:created])
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Delete the endpoints, as far as the Data Service answers; :attr:`left` has the rest."""
+        """Delete the endpoints, as far as possible; :attr:`left` has the rest."""
         await self._close(self.names)
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -128,7 +128,7 @@ class LoadWriter:
         for moment in due:
             if await wait(stopping, max(0.0, moment - loop.time())):
                 return
-            # The endpoints of a batch are different: there are not fewer.
+            # The endpoints of a batch are distinct: there are enough of them.
             await self._put(list(itertools.islice(names, self._batch)))
 
     async def _put(self, names: Sequence[str]) -> None:
@@ -157,7 +157,7 @@ class LoadWriter:
             await self._http.aclose()
 
     async def _delete(self, names: Iterator[str], faults: Counter[str]) -> int:
-        """Delete until one fails, whose reason is added to ``faults``; return the number of those that are gone."""
+        """Delete until one fails, adding the reason to ``faults``; return the number deleted."""
         deleted = 0
         for name in names:
             try:
@@ -172,7 +172,7 @@ class LoadWriter:
         return deleted
 
     async def _try_delete(self, name: str) -> httpx.Response:
-        """Return the answer to a request to delete an endpoint; the last one, if it is to be tried again later."""
+        """Return the answer to a request to delete an endpoint, the last one after retries."""
         for left in reversed(range(DELETE_TRIES)):
             answer = await self._http.delete(f"{self._service.base}/v1/data{name}", headers=self._headers)
             if not left or answer.status_code not in _LATER:
@@ -182,6 +182,6 @@ class LoadWriter:
 
 
 def _pause_s(answer: httpx.Response) -> float:
-    """Return the seconds of ``Retry-After``, at most :data:`MAX_PAUSE_S`; a second without it, or if it is a date."""
+    """Return the seconds of ``Retry-After``, at most :data:`MAX_PAUSE_S`; one second without it, or for a date."""
     text = answer.headers.get("Retry-After", "")
     return min(float(text), MAX_PAUSE_S) if text.isascii() and text.isdigit() else 1.0

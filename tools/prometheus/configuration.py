@@ -11,7 +11,7 @@ DIRECTORY: Final = Path(__file__).parent
 ALERTS: Final = DIRECTORY / "alerts.yaml"
 DASHBOARD: Final = DIRECTORY / "dashboard.json"
 JOB: Final = "diem"
-"""Name of the job; alert rules and dashboard select jobs that begin so."""
+"""Prefix of the job, by which alert rules and dashboard select jobs."""
 INTERVAL_S: Final = 15
 
 

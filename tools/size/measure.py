@@ -1,4 +1,4 @@
-"""Read the figures of a running system: rates from ``diem status`` or recorded traffic, sizes of the topic from Kafka.
+"""Reads the figures of a running system: rates from ``diem status`` or recorded traffic, topic sizes from Kafka.
 
 All I/O of ``diem size`` is here.
 """
@@ -25,7 +25,7 @@ from tools.check.facts import Settings
 from tools.size.workload import BUILT_IN, RECORD_BYTES, Figure, Figures
 
 SAMPLE_S: Final = 1.0
-"""Time for which the rate of updates is measured."""
+"""Duration of measuring the rate of updates."""
 CONNECT_TIMEOUT_S: Final = 8.0
 SESSION_TIMEOUT: Final = "broker.session.timeout.ms"
 _SERVER: Final = "websocket"
@@ -33,9 +33,9 @@ _REQUIRED_PACKAGES: Final = ("numpy", "pyarrow")
 
 
 async def measure(state: StateDir, kafka: KafkaOptions | None, costs: Costs) -> Figures:
-    """Return the figures of the system that runs in a state directory, with its brokers if it has Kafka.
+    """Return the figures of the system in a state directory, with its brokers if it has Kafka.
 
-    The rate is that of the latest statistics, or of the last ``SAMPLE_S`` seconds if that is higher.
+    The rate is from the latest statistics, or from the last ``SAMPLE_S`` seconds if higher.
 
     Raises:
         NotUp: nothing runs there.
@@ -62,7 +62,7 @@ async def _sample(state: StateDir) -> tuple[dict[str, Any], dict[str, Any], floa
 
 
 class _Described(NamedTuple):
-    """A cluster, and the settings of those brokers that show them."""
+    """A cluster, and its brokers' visible settings."""
 
     topology: Cluster
     brokers: list[Settings]
@@ -95,7 +95,7 @@ def of_status(before: dict[str, Any], after: dict[str, Any], seconds: float) -> 
         record_bytes=Figure(RECORD_BYTES, BUILT_IN),
         endpoints=Figure(endpoints, "the Data Service, now"),
         servers=Figure(max(1, running // clones), now),
-        # A group for each clone that shares the updates, else for each server, which reads all of them.
+        # A group per clone if servers divide the updates, else per server, which reads all of them.
         groups=Figure(clones if mode.partitioned else running, now),
         partitioned=mode.partitioned,
     )
@@ -111,7 +111,7 @@ def _sequence(status: dict[str, Any]) -> int:
 
 
 def with_cluster(figures: Figures, cluster: Cluster, brokers: Iterable[Settings], updates: str) -> Figures:
-    """Return the figures with the brokers and partitions of a cluster, and the session timeout that they show."""
+    """Return the figures with the brokers and partitions of a cluster, and its session timeout."""
     topic = cluster.topics.get(updates)
     present = 0 if topic is None else len(topic.partitions)
     others = sum(len(each.partitions) for each in cluster.topics.values()) - present
@@ -152,7 +152,7 @@ def read_recorded(warehouse: Path, costs: Costs) -> tuple[str, list[tuple[str, f
 
         window, endpoints = read_window(found[-1]), instance.read_endpoints(found[-1])
     except (BadStatistics, OSError, ValueError, LookupError):
-        return None  # what is not known from records is measured
+        return None  # measured, if not known from records
     rows = zip(
         endpoints.endpoints,
         endpoints.expected_busy[0].tolist(),

@@ -1,4 +1,4 @@
-"""The bounds of a workload as a picture: SVG without scripts or fonts of its own, so that it opens everywhere. Pure."""
+"""The bounds of a workload as a picture: SVG without scripts and fonts, to open everywhere. Pure."""
 
 from html import escape
 from math import ceil, floor, log10
@@ -38,7 +38,7 @@ def draw(sizing: Sizing) -> str:
 
 
 class _Scale:
-    """A logarithmic axis that has all values, by powers of ten."""
+    """A logarithmic axis for all values, by powers of ten."""
 
     def __init__(self, values: list[float]) -> None:
         above = [value for value in values if value > 0]
@@ -46,7 +46,7 @@ class _Scale:
         self.last = max(self.first + 1, ceil(log10(max(above))))
 
     def x(self, value: float) -> float:
-        """Return the position of a value; below the axis, its begin."""
+        """Return the position of a value, clamped to the axis' start."""
         share = (log10(value) - self.first) / (self.last - self.first) if value > 0 else 0.0
         return round(_LEFT + min(1.0, max(0.0, share)) * (_WIDTH - _LEFT - _RIGHT), 1)
 

@@ -82,7 +82,7 @@ def render(sizing: Sizing) -> Iterator[RenderableType]:
 
 
 def guideline(sizing: Sizing) -> Iterator[str]:
-    """Yield what section 7.2 of the thesis asks for, with the numbers of this workload."""
+    """Yield the guidelines of the thesis' section 7.2, with the numbers of this workload."""
     limits, solution, count = sizing.limits, sizing.solution, sizing.count
     lost = "no broker" if limits.tolerate == 0 else amount(limits.tolerate, "broker")
     yield (
@@ -129,7 +129,7 @@ def _infeasible(sizing: Sizing) -> Iterator[RenderableType]:
 
 
 def _shorter_timeout(sizing: Sizing) -> str:
-    """Return the change of the cluster with which the loss is known in time."""
+    """Return the change of the cluster needed to detect the loss in time."""
     most_ms = int(1000 * sizing.longest_session_timeout_s)
     if most_ms == 0:
         return f"elections alone take {sizing.count.elections_s:.2g} s: fewer partitions, or more brokers"

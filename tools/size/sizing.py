@@ -1,4 +1,4 @@
-"""Everything that follows from a workload: the cluster, the bounds, the counts side by side, the guideline. Pure."""
+"""Sizing for a workload: the cluster, the bounds, the counts side by side, the guideline. Pure."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -13,7 +13,7 @@ from learning.sizing.solver import Excess, Solution, Workload, elasticities, few
 from tools.size.workload import Figures, Limits, consumer_updates, workload_of
 
 _DIRTY_S: Final = (int(UPDATES_CONFIG["segment.ms"]) + int(UPDATES_CONFIG["max.compaction.lag.ms"])) / 1000
-"""Longest time for which superseded records stay: until their segment is closed, and then compacted."""
+"""Maximum age of superseded records: until their segment is closed and compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class PartitionCount:
     partitions: int
     fits: bool
     uniform: tuple[int, ...]
-    """Planned sizes that share it evenly."""
+    """Planned sizes that divide it evenly."""
     mean: float
     worst: float
     worst_at: int
@@ -34,7 +34,7 @@ class PartitionCount:
     open_files: float
     """Per broker."""
     producer_bytes: int
-    """Most memory of the publisher's batches: one for each partition, as large as the topic admits."""
+    """Maximum memory of the publisher's batches: one per partition, of the topic's maximum size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Sizing:
     sensitivity: dict[Side, dict[str, float]]
     """Elasticities of the strictest bound of each side."""
     utilisation: float
-    """Cores that the updates cost all servers of a group together; in mode x, each server."""
+    """Cores used for the updates by a group's servers together; in mode x, by each server."""
 
     @property
     def brokers(self) -> int:
-        """Brokers that are there, or that are needed."""
+        """Number of present brokers, or of needed ones."""
         return self.solution.servers
 
     @property
@@ -64,29 +64,29 @@ class Sizing:
 
     @property
     def excesses(self) -> tuple[Excess, ...]:
-        """What does not fit, the worst first."""
+        """Exceeded bounds, the worst first."""
         return self.solution.excesses
 
     @property
     def disk_bytes(self) -> float:
-        """Disk of the updates topic on a broker: the latest record of each endpoint, and what is not compacted yet."""
+        """Disk of the updates topic on a broker: the latest record of each endpoint, and uncompacted ones."""
         kept = self.figures.endpoints.value * self.figures.record_bytes.value
         return (kept + float(self.workload.throughput) * _DIRTY_S) * self.limits.replicas / self.brokers
 
     @property
     def detection_s(self) -> float:
-        """Time until the loss of a broker is known."""
+        """Time until the loss of a broker is detected."""
         return float(kafka.detection_s(self.figures.session_timeout_s.value))
 
     @property
     def longest_session_timeout_s(self) -> float:
-        """Longest session timeout with which the chosen partitions are led again in time; 0 if none is short enough."""
+        """Longest session timeout for the chosen partitions to be led again in time; 0 if none suffices."""
         left = self.limits.unavailability_s - self.count.elections_s
         return max(0.0, left / kafka.DETECTION_TIMEOUTS)
 
     @property
     def consumer_bytes(self) -> int:
-        """Most memory that a consumer fetches ahead."""
+        """Maximum memory of a consumer's prefetched data."""
         return FETCH_BYTES
 
     @property
@@ -98,7 +98,7 @@ class Sizing:
 
 
 def size(figures: Figures, limits: Limits, costs: Costs) -> Sizing:
-    """Return the sizing of a workload, on its present brokers or on as few as it fits on."""
+    """Return the sizing of a workload, on its present brokers or the fewest that suffice."""
     workload = workload_of(figures, limits, costs)
     solution = fewest_servers(workload) if figures.brokers is None else solve(workload, int(figures.brokers.value))
     present = () if figures.partitions is None else (int(figures.partitions.value),)
@@ -118,7 +118,7 @@ def size(figures: Figures, limits: Limits, costs: Costs) -> Sizing:
 
 
 def _choose(counts: list[PartitionCount], present: tuple[int, ...], planned: tuple[int, ...]) -> PartitionCount:
-    """Return the present count if it fits and is even enough, else the smallest such one, else the most even."""
+    """Return the present count if it fits and is even enough, else the smallest such, else the most even."""
     fitting = [count for count in counts if count.fits]
     good = [count for count in fitting if even.is_even_enough(count.partitions, planned)]
     kept = [count for count in good if count.partitions in present]

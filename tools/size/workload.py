@@ -1,4 +1,4 @@
-"""Figures of a workload, each with its origin, and the limits that a cluster must keep."""
+"""Figures of a workload, each with its origin, and the limits for a cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ RECORD_BYTES: Final = 256
 
 
 class Figure(NamedTuple):
-    """A number and where it comes from, for people."""
+    """A number with its origin, for people."""
 
     value: float
     origin: str
@@ -24,20 +24,20 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is known of a workload. Rates are per second, sizes in bytes."""
+    """Known figures of a workload. Rates are per second, sizes in bytes."""
 
     updates: Figure
     """Updates per second."""
     subscribers: Figure
-    """Frames per update: clients that watch its endpoint."""
+    """Frames per update: clients watching its endpoint."""
     record_bytes: Figure
     endpoints: Figure
     servers: Figure
-    """WebSocket servers that run now; of each group in partitioned modes."""
+    """Number of running WebSocket servers; per group in partitioned modes."""
     groups: Figure
-    """Consumer groups that read every update."""
+    """Number of consumer groups reading every update."""
     brokers: Figure | None = None
-    """Brokers of the present cluster; None to find how many are needed."""
+    """Brokers of the present cluster; None to compute the needed number."""
     partitions: Figure | None = None
     """Present partitions of the updates topic."""
     other_partitions: Figure = field(default=Figure(0, BUILT_IN))
@@ -45,9 +45,9 @@ class Figures:
     session_timeout_s: Figure = field(default=Figure(SESSION_TIMEOUT_S, "Kafka's default"))
     """``broker.session.timeout.ms`` of the controllers, in seconds."""
     partitioned: bool = True
-    """Whether servers share the updates; in mode x each of them reads all."""
+    """True if servers divide the updates; in mode x each reads all."""
     loads: tuple[tuple[str, float], ...] = ()
-    """CPU time per second of each endpoint, as recorded; empty if nothing was."""
+    """Recorded CPU time per second of each endpoint; empty without records."""
 
     def replaced(self, changed: Mapping[str, Figure]) -> "Figures":
         """Return the figures with some replaced, by the names of their fields."""
@@ -63,12 +63,12 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What must hold, and what one broker has. Throughputs in bytes/s, times in seconds; None sets no bound."""
+    """Requirements, and the capacity of one broker. Throughputs in bytes/s, times in seconds; None sets no bound."""
 
     tolerate: int = 1
-    """Brokers that may be lost at the same time (the thesis' N)."""
+    """Number of brokers that may be lost at the same time (the thesis' N)."""
     planned: tuple[int, ...] = PLANNED
-    """Numbers of servers that partitions should be even for."""
+    """Numbers of servers that should divide the partitions evenly."""
     latency_s: float = 0.1
     unavailability_s: float = 20.0
     """From the loss of a broker until all of its partitions are led again: T_heal of docs/reliability.md."""
@@ -78,22 +78,22 @@ class Limits:
 
     @property
     def replicas(self) -> int:
-        """Replicas with which the brokers may be lost and writes go on."""
+        """Replicas needed to keep writing with the brokers lost."""
         return replicas_for(self.tolerate)
 
     @property
     def in_sync(self) -> int:
-        """Replicas that must have a record before it is acknowledged."""
+        """Replicas that must store a record before its acknowledgement."""
         return in_sync_for(self.tolerate)
 
 
 def consumer_updates(figures: Figures, costs: Costs) -> float:
-    """Return the updates per second that a server with one core can take, by the costs of updates and frames."""
+    """Return the capacity of a one-core server in updates per second, by the costs of updates and frames."""
     return 1e6 / (costs.update_us + costs.delivery_us * figures.subscribers.value)
 
 
 def workload_of(figures: Figures, limits: Limits, costs: Costs) -> Workload:
-    """Return the model's inputs. In mode x, partitions do not divide a server's work: its consumers set no bound."""
+    """Return the model's inputs. In mode x, partitions do not divide a server's work, so its consumers set no bound."""
     record = figures.record_bytes.value
     throughput = figures.updates.value * record
     return Workload(
@@ -113,7 +113,7 @@ def workload_of(figures: Figures, limits: Limits, costs: Costs) -> Workload:
 
 
 def without_system() -> Figures:
-    """Return the figures where nothing is known: a partitioned system of one group, to be replaced by given ones."""
+    """Return default figures: a partitioned system of one group, to be overridden."""
     return Figures(
         updates=Figure(0, BUILT_IN),
         subscribers=Figure(1, BUILT_IN),

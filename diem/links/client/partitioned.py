@@ -184,10 +184,11 @@ class PartitionedClient(BaseClient):
     def _another(self, route: Route) -> str | None:
         """Return the server to try for an endpoint, preferably a responsive one; None: none is better than its own."""
 
-        def rank(url: str) -> tuple[bool, int, float]:
+        def rank(url: str) -> tuple[bool, bool, int, float]:
             server = self._servers.get(url)
-            state = _UNKNOWN if server is None else _RANKS[server.live]
-            return url == route.tried, 0 if route.is_lost else state, random.random()  # noqa: S311 - spreads clients
+            state = 0 if route.is_lost else _UNKNOWN if server is None else _RANKS[server.live]
+            # The old server delivers as long as it is not asked again, which it might refuse.
+            return url == route.old, url == route.tried, state, random.random()  # noqa: S311 - spreads clients
 
         best = min({*self._urls, *self._servers} - {route.url}, key=rank, default=None)
         is_down = best in self._servers and self._servers[best].live is False

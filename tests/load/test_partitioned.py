@@ -12,7 +12,8 @@ import orjson
 from tests.load.client import PartitionedLoadClient
 from tests.load.locator import Locator
 from tests.oracle import Accepted, Event, History, Kind, judge
-from tests.unit.diem.links.client.fakes import Deployment, FakeServer, deployed, eventually
+from tests.support.patience import until
+from tests.unit.diem.links.client.fakes import Deployment, FakeServer, deployed
 
 V = 1_700_000_000_000
 
@@ -44,7 +45,7 @@ class Group:
         version = V + len(self.accepted) + 1
         self.accepted.append(Accepted(name, version, monotonic()))
         await server.update(name, version)
-        await eventually(lambda: self.client.level(name.encode()) == version)
+        await until(lambda: self.client.level(name.encode()) == version)
 
     def events(self, *kinds: Kind) -> list[Event]:
         return [event for event in self.client.events() if event.kind in kinds]
@@ -58,10 +59,10 @@ async def running() -> AsyncIterator[Group]:
     async with deployed() as servers:
         group = Group(servers)
         group.client.start(0)
-        await eventually(lambda: group.client.connected and group.client.live)
+        await until(lambda: group.client.connected and group.client.live)
         yield group
         group.client.leave()
-        await eventually(lambda: not group.client.links)
+        await until(lambda: not group.client.links)
         assert group.client.unexpected == []
 
 
@@ -81,7 +82,7 @@ async def test_owners_are_located_with_one_request_and_in_the_clone_that_the_fir
         group.owners["/d"] = group.b
         group.servers.own(d=group.b)
         await group.client.swap("/c", "/d")
-        await eventually(lambda: group.client.connected)
+        await until(lambda: group.client.connected)
         assert group.questions == [{}, {"endpoints": ["/d"], "clone": 2}]
 
 
@@ -90,7 +91,7 @@ async def test_servers_are_asked_while_the_metadata_service_does_not_answer() ->
         group.owners.clear()
         group.servers.own(d=group.b)
         await group.client.swap("/c", "/d")
-        await eventually(lambda: group.client.connected)
+        await until(lambda: group.client.connected)
         assert (group.locator.failed > 0, "/d" in group.b.held) == (True, True)
 
 
@@ -98,7 +99,7 @@ async def test_endpoint_that_moves_is_recorded_when_the_server_says_so_and_when_
     async with running() as group:
         group.servers.own(a=group.c)
         await group.a.moved(["/a"], group.c.url)
-        await eventually(lambda: not group.a.held)
+        await until(lambda: not group.a.held)
         await group.update(group.c, "/a")
         kinds = [(event.kind, event.code) for event in group.events(Kind.MOVED, Kind.SUBSCRIBED) if "/a" in event]
         assert kinds == [(Kind.SUBSCRIBED, 0), (Kind.MOVED, 1), (Kind.SUBSCRIBED, 0), (Kind.MOVED, 0)]
@@ -110,10 +111,10 @@ async def test_lost_connection_is_recorded_and_made_again_and_an_endpoint_that_i
     async with running() as group:
         before = len(group.client.links)
         await group.a.status(live=False, names=["/a"])
-        await eventually(lambda: not group.client.live)
+        await until(lambda: not group.client.live)
         group.client.drop()
-        await eventually(lambda: not group.client.connected)
-        await eventually(lambda: group.client.connected and group.client.live)
+        await until(lambda: not group.client.connected)
+        await until(lambda: group.client.connected and group.client.live)
         assert [event.code for event in group.events(Kind.CLOSE)] == [1006] * before
 
 
@@ -122,12 +123,12 @@ async def test_refusals_are_unexpected_but_those_of_a_server_that_is_no_owner() 
         group.owners["/b"] = group.b
         group.servers.own(b=group.c)
         await group.client.add("/b")
-        await eventually(lambda: group.client.connected)
+        await until(lambda: group.client.connected)
         assert (group.client.moves, group.client.unexpected) == (1, [])
         group.servers.own(e=group.c)
         group.c.forbidden.add("/e")
         group.owners["/e"] = group.c
         await group.client.add("/e")
         await group.a.send({"type": "error", "id": None, "code": "rate", "message": "no"})
-        await eventually(lambda: len(group.client.unexpected) == 2)
+        await until(lambda: len(group.client.unexpected) == 2)
         group.client.unexpected.clear()

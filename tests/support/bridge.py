@@ -6,7 +6,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -318,9 +318,3 @@ async def updates_topic(options: KafkaOptions, partitions: int | None = None) ->
         yield topic
     finally:
         await topic.close()
-
-
-async def until(condition: Callable[[], Any], within: float = PATIENCE_S) -> None:
-    async with asyncio.timeout(within):
-        while not condition():
-            await asyncio.sleep(0.01)

@@ -20,7 +20,7 @@ from typing import Final, Self
 
 import pytest
 
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 ROOT: Final = Path(__file__).parents[2]
 PYTHON: Final = sys.executable
@@ -150,9 +150,7 @@ class Network:
             **pipes,  # type: ignore[arg-type]  # of the same function
         )
         own = Path("/proc/self/ns/net").stat().st_ino
-        async with asyncio.timeout(PATIENCE_S):
-            while process.returncode is None and Path(f"/proc/{process.pid}/ns/net").stat().st_ino == own:
-                await asyncio.sleep(0.01)
+        await until(lambda: process.returncode is not None or Path(f"/proc/{process.pid}/ns/net").stat().st_ino != own)
         if process.returncode is not None:
             raise OSError(f"unshare ended with {process.returncode}")
         found = NetworkNamespace(process)

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -25,7 +25,7 @@ from tests.load.writes import Writer
 from tests.oracle import Bounds, Fault, History, judge
 from tests.support import systemd
 from tests.support.hosts import OUTSIDE, PYTHON, ROOT, Network, NetworkNamespace, address, connect_here, listen_here
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 from tests.support.ports import free_ports
 from tests.support.required import unavailable
 
@@ -128,12 +128,6 @@ def written(folder: Path, mode: str, hosts: str, *options: str) -> Path:
     command = ("config", mode, "--hosts", hosts, "--out", str(folder / "out"), *where, *options)
     subprocess.run([sys.executable, "-m", "deploy", *command], check=True, cwd=ROOT, capture_output=True)
     return folder / "out"
-
-
-async def until(condition: Callable[[], object], within_s: float = PATIENCE_S) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def are_current(clients: Sequence[LoadClient], writer: Writer) -> bool:

@@ -13,7 +13,6 @@ from diem.protocol.partition_map import HOT
 from diem.protocol.update import WATERMARK_KEY, Change, encode, version_of
 from services.data.publisher import Publisher
 from services.data.store.tables import Cursor
-from tests.support.patience import PATIENCE_S
 
 START = 1_700_000_000_000
 
@@ -84,9 +83,3 @@ async def places(options: KafkaOptions, name: str) -> dict[int, int]:
     log = await everything(options)
     places = {HOT if topic == options.names.hot else number: found for (topic, number), found in log.items()}
     return {place: found[name.encode()] for place, found in places.items() if name.encode() in found}
-
-
-async def until(condition: object, within: float = PATIENCE_S) -> None:
-    async with asyncio.timeout(within):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.01)

@@ -11,9 +11,9 @@ import pytest
 
 from tests.oracle import Bounds, Fault
 from tests.support.kafka import SharedBroker, options_on
-from tests.support.machines import CLIENTS, EVERY_MODE, LABELS, Ends, loaded, until
+from tests.support.machines import CLIENTS, EVERY_MODE, LABELS, Ends, loaded
 from tests.support.nginx import needs_nginx
-from tests.support.patience import FACTOR
+from tests.support.patience import FACTOR, until
 from tests.support.postgres import Cluster
 
 SERVING: Final = '"event":"serving"'

@@ -28,10 +28,10 @@ from diem.kafka.config import KafkaOptions
 from diem.protocol import feed, update
 from diem.protocol.update import encode
 from diem.protocol.watermark import offset_of
-from tests.support.bridge import FeedRecorder, RunningBridge, UpdatesTopic, running_bridge, until, updates_topic
+from tests.support.bridge import FeedRecorder, RunningBridge, UpdatesTopic, running_bridge, updates_topic
 from tests.support.internal import InternalConnect
 from tests.support.kafka import broker_stalls, killed, stopped
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.stalls import stalls
 
 

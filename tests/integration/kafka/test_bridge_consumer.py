@@ -10,7 +10,7 @@ from aiokafka.errors import CorruptRecordException, OffsetOutOfRangeError
 from bridge.consumer import assign, consuming, name_of, poll
 from diem.kafka.config import KafkaOptions
 from tests.support.bridge import UpdatesTopic, updates_topic
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 Seen = dict[str, list[tuple[int, bytes | None, bytes | None]]]
 
@@ -120,9 +120,7 @@ async def test_a_batch_with_a_wrong_checksum_is_an_error_after_the_batches_befor
                 await topic.write((b"/%d" % n, b"v", number))
         assign(consumer, {f"{topic.name}/0": 0, f"{topic.name}/1": 0})
         fetcher = consumer._fetcher
-        async with asyncio.timeout(PATIENCE_S):
-            while len(fetcher._records) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(fetcher._records) >= 2)
         spoilt = fetcher._records[TopicPartition(topic.name, 0)]._partition_records
         spoilt._records = Spoilt(spoilt._records, bad=1)
         got: dict[int, list[int]] = {0: [], 1: []}

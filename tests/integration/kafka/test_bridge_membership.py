@@ -18,9 +18,9 @@ from diem.kafka.assignment import read_assignment
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import STABLE, Owner
-from tests.support.bridge import until, updates_topic
+from tests.support.bridge import updates_topic
 from tests.support.kafka import killed, stopped
-from tests.support.patience import FACTOR
+from tests.support.patience import FACTOR, until
 from tests.support.stalls import stalls
 
 ALL = frozenset(range(4))

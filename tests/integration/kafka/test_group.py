@@ -30,10 +30,9 @@ from tests.support.bridge import (
     bridge_process,
     place,
     running_bridge,
-    until,
     updates_topic,
 )
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S, until
 
 SESSION = 10.0
 """Session timeout of a member in seconds."""

@@ -19,7 +19,8 @@ from diem.kafka.config import KafkaOptions
 from diem.protocol.watermark import LogProof
 from services.data.publisher import session
 from tests.support import topics
-from tests.support.bridge import FeedRecorder, running_bridge, until
+from tests.support.bridge import FeedRecorder, running_bridge
+from tests.support.patience import until
 from tests.support.published import MemoryStore, publishing
 
 pytestmark = pytest.mark.takes(20)

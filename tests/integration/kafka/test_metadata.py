@@ -26,7 +26,7 @@ from metadata.directory import CloneGroup
 from tests.support.internal import InternalConnect
 from tests.support.kafka import broker_stalls, killed
 from tests.support.membership import ORIGIN, Member, Running, members, server, serving
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.stalls import stalls
 
 PARTITIONS = 4
@@ -261,9 +261,7 @@ async def test_foreign_members_are_counted_and_own_nothing(options: KafkaOptions
         assert found.foreign == 1
         assert found.clone.members == {"b001": ours.server}
         # Its own copy may be a moment older.
-        async with asyncio.timeout(PATIENCE_S):
-            while set(found.clone.owners) != ours.partitions:
-                await asyncio.sleep(0.02)
+        await until(lambda: set(found.clone.owners) == ours.partitions)
         async with serving(tmp_path, options) as running:
             await running.until_stable(1)
             told = await running.owners(*NAMES)

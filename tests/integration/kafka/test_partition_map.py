@@ -27,8 +27,7 @@ from diem.protocol.partition_map import (
     encode_entry,
     encode_head,
 )
-from tests.support.bridge import until
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.topics import delete_records
 
 

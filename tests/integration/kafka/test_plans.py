@@ -18,8 +18,8 @@ from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan import Plan, encode
 from tests.support.internal import http_client
 from tests.support.membership import Running, members, serving
-from tests.support.patience import PATIENCE_S
-from tests.support.published import MemoryStore, places, publishing, until
+from tests.support.patience import PATIENCE_S, until
+from tests.support.published import MemoryStore, places, publishing
 
 PARTITIONS = 4
 NAMES = [f"/e/{number}" for number in range(12)]

@@ -35,8 +35,8 @@ from services.data.publisher import Publisher, refusals, session
 from services.data.publisher import publisher as publisher_module
 from services.data.publisher.log import open_log
 from services.data.publisher.refusals import RecordsRefused
-from tests.support.patience import PATIENCE_S
-from tests.support.published import START, MemoryStore, everything, places, publishing, until
+from tests.support.patience import PATIENCE_S, until
+from tests.support.published import START, MemoryStore, everything, places, publishing
 from tests.support.topics import alter_topic, delete_records
 
 INCOMPRESSIBLE = b'"%b"' % Random(1).randbytes(10_000).hex().encode()

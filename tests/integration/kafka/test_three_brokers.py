@@ -25,9 +25,9 @@ from diem.kafka.map_writer import ensure_map
 from diem.kafka.metadata import describe
 from services.data.publisher import Publisher
 from tests.integration.kafka.test_cluster import TOPIC, consume, eventually, produce, where
-from tests.support.bridge import FeedRecorder, running_bridge, until
+from tests.support.bridge import FeedRecorder, running_bridge
 from tests.support.membership import Member, members, serving
-from tests.support.patience import FACTOR
+from tests.support.patience import FACTOR, until
 from tests.support.published import MemoryStore, publishing
 
 pytestmark = pytest.mark.skipif("DIEM_CLUSTER" not in os.environ, reason="it takes 29 s of CPU time: make cluster")

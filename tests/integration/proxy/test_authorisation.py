@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.integration.proxy.group import System, proxied
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 from tests.support.tokens import Issuer, key_set
 
 ISSUER = Issuer()
@@ -57,9 +57,7 @@ class Recorder:
 
     async def has(self, *wanted: str) -> None:
         """Wait until there is a frame with all of these texts."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not any(all(text in frame for text in wanted) for frame in self.frames):
-                await asyncio.sleep(0.01)
+        await until(lambda: any(all(text in frame for text in wanted) for frame in self.frames))
 
     def naming(self, names: Iterable[str], since: int = 0) -> list[dict[str, Any]]:
         """Return the messages that contain one of these names."""
@@ -146,9 +144,7 @@ async def test_nothing_follows_for_endpoints_that_a_refreshed_token_does_not_cov
         await client.has('"authenticated"', '"id":7')
         ended = next(n for n, frame in enumerate(client.frames) if '"id":7' in frame)
         await asyncio.sleep(0.3)
-        async with asyncio.timeout(PATIENCE_S):
-            while len(client.naming([a, b], ended)) <= 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(client.naming([a, b], ended)) > 2)
         stopping.set()
         await putting
         version = group.put(a, b)

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -16,7 +15,7 @@ from diem.protocol import messages
 from diem.protocol.traffic import Counted, TrafficEvent, Type, decode
 from tests.integration.proxy.group import proxied
 from tests.integration.proxy.test_proxy import both, subscribe, subscribed, unsubscribe, updates
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.small import small_system
 
 
@@ -48,12 +47,6 @@ def counted(found: list[TrafficEvent]) -> dict[str, Counted]:
             known = total.get(name, Counted(0, 0))
             total[name] = Counted(known.received + taken, known.delivered + delivered)
     return total
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_server_records_the_subscriptions_that_took_effect(tmp_path: Path, recorded: Path) -> None:

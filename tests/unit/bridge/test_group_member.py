@@ -16,7 +16,7 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.process import backoff
 from diem.protocol.assignment import Owner
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 
 OWNER = Owner("b001", "ws://internal/ws", "ws://public/ws")
 
@@ -98,12 +98,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(module, "time", made)
     return made
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def test_a_bridge_without_a_reader_is_in_no_group(world: World, membership: Membership) -> None:

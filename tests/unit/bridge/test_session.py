@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from bridge.session import BridgeState, FeedSession
 from diem.kafka.config import KafkaOptions
 from diem.protocol import feed
 from diem.protocol.update import encode
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 
 A, B, HOT = "x.updates/0", "x.updates/1", "x.updates.hot/0"
 
@@ -107,12 +107,6 @@ async def session(kafka: Kafka, wire: Wire, bridge: BridgeState) -> AsyncIterato
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def assign(session: FeedSession, bridge: BridgeState, *names: str) -> None:

@@ -13,7 +13,7 @@ from diem.kafka.map_reader import MapReader, MapRecord
 from diem.protocol import feed
 from diem.protocol.assignment import STABLE, Clone, Owner
 from diem.protocol.partition_map import HEAD_KEY, START_KEY, Entry, Head, MapBuilder, encode_entry, encode_head
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 NAME = "x.partition-map/0"
 
@@ -291,8 +291,6 @@ async def test_member_rejoins_when_the_group_has_old_urls_of_its_server(group: G
 async def test_group_is_read_more_often_until_it_agrees_with_the_assignment(group: Group, wire: Wire) -> None:
     group.owners = {0: "b001", 2: "b002"}
     group.feed.on_assignment()
-    async with asyncio.timeout(PATIENCE_S):
-        while group.reads < 5:
-            await asyncio.sleep(0)
+    await until(lambda: group.reads >= 5)
     said = [message for message in wire.said if isinstance(message, feed.Owners) and len(message.owners) == 2]
     assert len(said) == 1, "only what has changed is sent"

@@ -11,7 +11,7 @@ from diem.protocol.assignment import STABLE, Clone, Owner
 from metadata import server_load
 from metadata.directory import Directory
 from metadata.server_load import ServerLoads
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
 HERE = ["127.0.0.0/8"]
@@ -52,9 +52,7 @@ async def running(made: ServerLoads) -> AsyncIterator[None]:
 
 
 async def until_known(made: ServerLoads, public: str, clients: int | None) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while made.of(public) != clients:
-            await asyncio.sleep(0.01)
+    await until(lambda: made.of(public) == clients)
 
 
 async def test_loads_are_known_by_public_url() -> None:
@@ -107,9 +105,7 @@ async def test_addresses_and_ports_that_are_not_allowed_are_not_dialled(rule: st
     async with server({"clients": 1}) as (url, polls):
         made = ServerLoads(directory(a=url), KEY, [rule])
         async with running(made):
-            async with asyncio.timeout(PATIENCE_S):
-                while not made._refused:
-                    await asyncio.sleep(0.01)
+            await until(lambda: made._refused)
             assert made.of("ws://a/ws") is None
         assert not polls
 

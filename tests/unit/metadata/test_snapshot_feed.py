@@ -16,7 +16,7 @@ from metadata import snapshot_feed
 from metadata.directory import Directory
 from metadata.snapshot_feed import SUBPROTOCOL, SnapshotFeed
 from tests.support.internal import InternalConnect, http_client
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.unit.metadata.snapshots import a_map, clone, snapshot
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -140,7 +140,5 @@ async def test_closed_links_are_forgotten(served: ServedFeed) -> None:
         await next_snapshot(socket)
         assert len(served.feed) == 1
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(PATIENCE_S):
-            while len(served.feed):
-                await asyncio.sleep(0.01)
+        await until(lambda: not len(served.feed))
     assert len(served.feed) == 0

@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from diem.links.internal import InternalConnection, InternalListener
 from diem.process.auth import SharedKey
 from diem.protocol.assignment import Snapshot, encode
 from diem.protocol.partition_map import Head, PartitionMap
 from proxy.snapshot_client import SUBPROTOCOL, SnapshotClient
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 from tests.support.ports import free_port
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -77,12 +77,6 @@ async def snapshot_client(*services: Service) -> AsyncIterator[list[int]]:
         for service in services:
             service.die()
         await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_service_with_an_older_map_is_left_for_the_next() -> None:

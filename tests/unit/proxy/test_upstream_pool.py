@@ -18,7 +18,7 @@ from diem.protocol.compatibility import Versions
 from proxy import upstream_pool as pool_module
 from proxy.upstream import Upstream
 from proxy.upstream_pool import MAX_DIALLING, UpstreamDialer, UpstreamLink
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 from tests.unit.proxy.world import RecordingListener
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -38,9 +38,7 @@ async def test_hanging_server_does_not_delay_a_dial_to_another(monkeypatch: pyte
     for _ in range(MAX_DIALLING + 10):
         UpstreamLink(HANGING, dialer, RecordingListener()).start()
     UpstreamLink(HEALTHY, dialer, RecordingListener()).start()
-    async with asyncio.timeout(PATIENCE_S):
-        while HEALTHY not in attempts:
-            await asyncio.sleep(0.01)
+    await until(lambda: HEALTHY in attempts)
     assert attempts.count(HANGING) == MAX_DIALLING
     dialer.stop()
     await asyncio.sleep(0)
@@ -102,9 +100,7 @@ async def test_the_address_that_was_checked_is_dialled_and_no_other(monkeypatch:
     with capture_logs() as logged:
         for url in urls:
             UpstreamLink(url, dialer, RecordingListener()).start()
-        async with asyncio.timeout(PATIENCE_S):
-            while len(dialled) < 2 or not logged:
-                await asyncio.sleep(0)
+        await until(lambda: len(dialled) >= 2 and logged)
     dialer.stop()
     assert sorted(dialled) == [(HEALTHY, "127.0.0.1"), ("ws://pair-0.pairs:9101/ws", "10.0.0.7")]
     (line,) = logged

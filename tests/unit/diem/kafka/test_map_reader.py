@@ -1,7 +1,7 @@
 """Whether a map counts as current while Kafka delivers nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from diem.kafka.map_reader import MapReader
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.protocol.compatibility import OURS
 from diem.protocol.partition_map import HEAD_KEY, Entry, Head, encode_entry, encode_head
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 
 OPTIONS = KafkaOptions("k:9092")
 
@@ -104,12 +104,6 @@ async def reader(broker: Broker) -> AsyncIterator[MapReader]:
     yield made
     running.cancel()
     await asyncio.wait([running])
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
-            await asyncio.sleep(0.002)
 
 
 async def test_a_map_stays_current_while_the_leader_reports_no_more_records(broker: Broker, reader: MapReader) -> None:

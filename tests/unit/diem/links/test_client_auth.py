@@ -23,7 +23,7 @@ from diem.protocol.codes import Close
 from diem.tokens.claims import Claims
 from diem.tokens.key_set import KeySet
 from diem.tokens.verifier import Verifier
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 from tests.support.tokens import NOW, Issuer
 
 ISSUER = Issuer()
@@ -56,9 +56,7 @@ class Keys:
     async def polled(self) -> None:
         """Wait until the present content has been read."""
         before = self._polls
-        async with asyncio.timeout(PATIENCE_S):
-            while self._polls < before + 2:
-                await asyncio.sleep(0)
+        await until(lambda: self._polls >= before + 2)
 
 
 class World:

@@ -17,7 +17,7 @@ from diem.process.auth import SharedKey
 from diem.process.settings import ProcessSettings
 from diem.process.tls import BadAuthorities, BadCertificate, LinkTls, ServerTls, internal_tls
 from tests.support.certificates import Authority
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.small import MemoryFeed
 from tests.unit.diem.links.test_feed_reader import Sink
 
@@ -75,9 +75,7 @@ async def test_feed_is_read_over_tls(authority: Authority) -> None:
         sink = Sink()
         reader = FeedReader(f"wss://localhost:{port}/feed", KEY, sink, tls=LinkTls(authority.file))
         reading = asyncio.create_task(reader.run())
-        async with asyncio.timeout(PATIENCE_S):
-            while not reader.connected:
-                await asyncio.sleep(0.01)
+        await until(lambda: reader.connected)
         reading.cancel()
         await asyncio.wait({reading})
 

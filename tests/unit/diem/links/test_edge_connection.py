@@ -19,7 +19,7 @@ from diem.links.keepalive import CLIENT_PING_EVERY_S, HEARTBEAT_CHECK_S, HEARTBE
 from diem.links.listener import Listener
 from diem.process.limits import AddressLimits, RateLimit
 from diem.process.listeners import bind
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.security_events import recorded_events
 
 PING, PONG, CLOSE = 0x89, 0x8A, 0x88
@@ -174,9 +174,7 @@ async def test_a_flood_of_small_frames_is_closed_with_4003(edge: tuple[Edge, int
     _, writer = await _connect(port)
     start = bytes((0x01, 0x80, 0, 0, 0, 0)) if first == 0 else b""
     writer.write(start + bytes((first, 0x80, 0, 0, 0, 0)) * 20_000)
-    async with asyncio.timeout(PATIENCE_S):
-        while served.connections:
-            await asyncio.sleep(0.01)
+    await until(lambda: not served.connections)
     assert served.closes == {4003: 1}
     writer.close()
 
@@ -200,9 +198,7 @@ async def test_endless_headers_are_refused_and_cut(edge: tuple[Edge, int], monke
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /ws HTTP/1.1\r\n" + b"X-A: " + b"a" * 4000 + b"\r\n" + (b"X-B: " + b"b" * 4000 + b"\r\n") * 8)
     assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
-    async with asyncio.timeout(PATIENCE_S):
-        while served.pending_handshakes:
-            await asyncio.sleep(0)
+    await until(lambda: not served.pending_handshakes)
     writer.close()
 
 
@@ -340,9 +336,7 @@ async def test_a_client_beyond_its_rate_is_a_security_event(edge: tuple[Edge, in
     with recorded_events() as events:
         _, writer = await _connect(port)
         writer.write((bytes((0x81, 0x80 | len(message), 0, 0, 0, 0)) + message) * 63)
-        async with asyncio.timeout(PATIENCE_S):
-            while not served.closes:
-                await asyncio.sleep(0.01)
+        await until(lambda: served.closes)
         writer.close()
     (line,) = events.of("rate_exceeded")
     assert (line["address"], line["code"], line["detail"]) == ("127.0.0.1", 4003, "messages")

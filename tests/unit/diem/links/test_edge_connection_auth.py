@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from diem.process.listeners import bind
 from diem.protocol.feed import Batch
 from diem.protocol.update import Change, encode
 from diem.tokens.verifier import Verifier
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.security_events import recorded_events
 from tests.support.small import START, Client
 from tests.support.tokens import NOW, Issuer
@@ -132,12 +132,6 @@ def subscribe(request_id: int, *names: str) -> dict[str, Any]:
     return {"type": "subscribe", "id": request_id, "endpoints": dict.fromkeys(names)}
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def closed(client: Client) -> tuple[int, str]:
     """Return code and reason of the close frame; all messages before it are read."""
     async with asyncio.timeout(PATIENCE_S):
@@ -180,9 +174,7 @@ async def test_handshake_with_a_bad_token_is_refused_with_401(server: Server, to
     assert caught.value.response.status_code == 401
     assert not server.edge.connections
     assert server.edge.refused == {401: 1}
-    async with asyncio.timeout(PATIENCE_S):
-        while server.edge.admission.open:
-            await asyncio.sleep(0.01)
+    await until(lambda: not server.edge.admission.open)
 
 
 @pytest.mark.parametrize(

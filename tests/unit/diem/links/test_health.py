@@ -9,7 +9,7 @@ import pytest
 from diem.links import health
 from diem.links.health import HealthListener, health_service
 from diem.process.settings import ProcessSettings
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port
 from tests.support.security_events import recorded_events
 
@@ -73,9 +73,7 @@ async def test_silent_connections_of_one_address_keep_nobody_else_away(listener:
 async def test_connections_are_counted_until_they_end(listener: HealthListener) -> None:
     for _ in range(10):
         assert (await answer(listener.port, "/livez"))[0] == 200
-    async with asyncio.timeout(PATIENCE_S):
-        while len(listener.connections):
-            await asyncio.sleep(0.01)
+    await until(lambda: not len(listener.connections))
 
 
 async def test_there_is_no_listener_without_a_port() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import gc
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from ipaddress import ip_network
 from typing import Any
 
@@ -21,7 +21,7 @@ from diem.links.connection_limits import ConnectionLimits
 from diem.links.http_server import HttpServer, TimedProtocol, make_server
 from diem.process.forwarding import UNKNOWN
 from diem.process.listeners import bind
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n"
 HELLO = PlainTextResponse("hello")
@@ -65,9 +65,7 @@ async def test_visits_that_ask_for_a_web_socket_leave_nothing_behind() -> None:
             await reader.readuntil(b"\r\n\r\n")
             writer.close()
             await writer.wait_closed()
-        async with asyncio.timeout(PATIENCE_S):
-            while server.server_state.connections or alive() > before:
-                await asyncio.sleep(0.01)
+        await until(lambda: not server.server_state.connections and alive() <= before)
 
 
 async def test_malformed_requests_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -136,12 +134,6 @@ async def connection(port: int, **options: Any) -> AsyncIterator[Wire]:
         yield Wire(reader, writer)
     finally:
         writer.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def dribble(wire: Wire) -> None:

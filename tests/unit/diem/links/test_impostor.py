@@ -27,7 +27,7 @@ from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
 from diem.protocol import feed
 from tests.support.internal import InternalConnect, http_client
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port
 from tests.support.small import MemoryFeed
 from tests.unit.diem.links.test_feed_reader import Sink
@@ -289,9 +289,7 @@ async def test_a_link_outlives_the_replacement_of_its_key_and_the_next_proves_th
         reading = asyncio.create_task(reader.run())
 
         async def connects(times: int) -> None:
-            async with asyncio.timeout(PATIENCE_S):
-                while reader.connects < times or not reader.connected:
-                    await asyncio.sleep(0.01)
+            await until(lambda: reader.connects >= times and reader.connected)
 
         await connects(1)
         for number, keys in enumerate(((old, new), (new, old), (new,))):

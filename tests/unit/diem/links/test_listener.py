@@ -11,7 +11,7 @@ import pytest
 from diem.links import listener as listener_module
 from diem.links.listener import ACCEPT_BATCH, BatchAcceptor
 from diem.process.listeners import bind
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 
 
 class Counting(asyncio.Protocol):
@@ -55,9 +55,7 @@ async def dial(listener: socket.socket, count: int) -> list[socket.socket]:
 
 
 async def until_made(count: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while Counting.made < count:
-            await asyncio.sleep(0)
+    await until(lambda: Counting.made >= count)
 
 
 async def test_many_that_wait_are_accepted_in_one_turn_and_a_bounded_number(listener: socket.socket) -> None:

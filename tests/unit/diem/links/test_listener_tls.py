@@ -25,7 +25,7 @@ from diem.process.limits import RateLimit
 from diem.process.listeners import bind
 from diem.process.tls import HSTS, ServerTls, client_context
 from tests.support.certificates import Authority, serial_of
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.security_events import recorded_events
 
 
@@ -199,9 +199,7 @@ async def test_unfinished_handshakes_of_an_address_are_refused_unread_and_others
             assert (handshakes.outcomes[HandshakeEnd.REFUSED], handshakes.outcomes[HandshakeEnd.COMPLETED]) == (2, 1)
             for _, writer in silent:
                 writer.close()
-            async with asyncio.timeout(PATIENCE_S):
-                while handshakes.pending:
-                    await asyncio.sleep(0.01)
+            await until(lambda: not handshakes.pending)
             assert handshakes.outcomes[HandshakeEnd.FAILED] == 3
             async with connect(url, ssl=client_context(authority.file), proxy=None):
                 pass

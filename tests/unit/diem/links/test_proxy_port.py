@@ -20,7 +20,7 @@ from diem.process.auth import SharedKey
 from diem.protocol import feed, messages
 from diem.protocol.update import Change, encode
 from tests.support.internal import InternalConnect
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 V1 = 1_700_000_000_001
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -83,9 +83,7 @@ async def test_a_proxy_is_welcomed_and_subscribes_beyond_the_limits_of_a_client(
         await link.send(orjson.dumps({"type": "unsubscribe", "id": 2, "endpoints": names[:100]}), text=True)
         assert (await hear(link))["type"] == "unsubscribed"
         assert served.hub.fanout.registry.entries == 50
-    async with asyncio.timeout(PATIENCE_S):
-        while served.hub.fanout.registry.entries or len(served.end):
-            await asyncio.sleep(0.01)
+    await until(lambda: not served.hub.fanout.registry.entries and not len(served.end))
 
 
 async def test_bad_input_is_answered_and_the_link_stays(served: Served) -> None:
@@ -146,9 +144,7 @@ async def test_a_link_that_is_silent_is_cut_and_one_that_answers_is_kept(served:
         monitor.add(connection)
         connection.alive = True
         monitor.tick()
-        async with asyncio.timeout(PATIENCE_S):
-            while not connection.alive:
-                await asyncio.sleep(0.01)
+        await until(lambda: connection.alive)
         await asyncio.sleep(0.1)
         monitor.tick()
         assert connection.is_open, "its pong has arrived"

@@ -26,7 +26,7 @@ from diem.process.listeners import bind
 from diem.process.tls import ServerTls, client_context
 from diem.protocol.codes import Close
 from tests.support.certificates import Authority
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 SMALL = 4096
 """Bytes of kernel buffers, so that little disappears in them."""
@@ -52,12 +52,6 @@ class Served(NamedTuple):
     edge: Edge
     made: list[EdgeConnection]
     client: ssl.SSLSocket
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 def small_listener() -> socket.socket:

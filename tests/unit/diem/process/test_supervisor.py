@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from diem.process.supervisor import ChildEvent, ChildState, Spec, Supervisor
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.stalls import stalls
 
 SH = "/bin/sh"
@@ -52,12 +52,6 @@ class Events:
 
     def kinds(self) -> list[tuple[str, str]]:
         return [(event.name, event.kind) for event in self.all]
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # other processes set no events
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
@@ -144,12 +138,12 @@ async def test_child_that_ignores_sigterm_is_killed_with_its_own_children(tmp_pa
     supervisor = Supervisor([spec], on_event=events)
     supervisor.start()
     await events.until(lambda e: e.kind == "started")
-    await eventually(lambda: (tmp_path / "a.pid").exists() and (tmp_path / "a.pid").read_text().strip() != "")
+    await until(lambda: (tmp_path / "a.pid").exists() and (tmp_path / "a.pid").read_text().strip() != "")
     grandchild = int((tmp_path / "a.pid").read_text())
     await supervisor.stop(0.05)
     assert ("a", "killed") in events.kinds()
     assert supervisor.status()[0].last_exit == -signal.SIGKILL
-    await eventually(lambda: not _alive(grandchild))
+    await until(lambda: not _alive(grandchild))
 
 
 async def test_stop_does_not_wait_for_a_restart_delay(tmp_path: Path) -> None:
@@ -183,10 +177,10 @@ async def main() -> None:
 asyncio.run(main())
 """
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(tmp_path))
-    await eventually((tmp_path / "pid").exists)
+    await until((tmp_path / "pid").exists)
     process.kill()
     await process.wait()
-    await eventually((tmp_path / "ended").exists)
+    await until((tmp_path / "ended").exists)
 
 
 async def test_added_child_runs_and_a_removed_one_is_gone_while_the_others_stay(tmp_path: Path) -> None:
@@ -210,7 +204,7 @@ async def test_removed_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> N
     text = "trap '' TERM; echo up; while :; do read line || sleep 0.1; done"
     async with supervised(script("a", text, tmp_path)) as (supervisor, events):
         await events.until(lambda e: e.kind == "started")
-        await eventually(lambda: (tmp_path / "a.log").read_text() == "up\n")
+        await until(lambda: (tmp_path / "a.log").read_text() == "up\n")
         await supervisor.remove("a", 0.05)
         assert ("a", "killed") in events.kinds()
         assert supervisor.status() == []
@@ -247,17 +241,17 @@ async def test_sweep_kills_the_rest_of_a_dead_childs_process_group(tmp_path: Pat
     spec = Spec("a", (SH, "-c", text, str(tmp_path / "a")), os.environ, sweep=sweep)
     pids = tmp_path / "a.pids"
     async with supervised(spec) as (_, events):
-        await eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        await until(lambda: pids.exists() and pids.read_text().endswith("\n"))
         (first,) = await events.until(lambda e: e.kind == "started")
         assert first.pid is not None
         os.kill(first.pid, signal.SIGKILL)
         await events.until(lambda e: e.kind == "started", 2)
         orphan = int(pids.read_text().split()[0])
         if sweep:
-            await eventually(lambda: not _alive(orphan))
+            await until(lambda: not _alive(orphan))
         else:
             assert _alive(orphan)
-        await eventually(lambda: pids.read_text().count("\n") == 2)
+        await until(lambda: pids.read_text().count("\n") == 2)
     for pid in (int(line) for line in pids.read_text().split()):
         if not sweep:
             os.kill(pid, signal.SIGKILL)
@@ -273,10 +267,10 @@ async def test_listener_that_raises_is_logged_and_the_child_is_kept_all_the_same
     supervisor = Supervisor([script("a", IDLE, tmp_path)], on_event=listener)
     with structlog.testing.capture_logs() as logged:
         supervisor.start()
-        await eventually(lambda: len(seen) == 1)
+        await until(lambda: len(seen) == 1)
         assert seen[0].pid is not None
         os.kill(seen[0].pid, signal.SIGKILL)
-        await eventually(lambda: [event.kind for event in seen] == ["started", "died", "started"])
+        await until(lambda: [event.kind for event in seen] == ["started", "died", "started"])
         await supervisor.stop(5)
     assert supervisor.status()[0].state is ChildState.STOPPED
     assert {(entry["event"], entry["child"]) for entry in logged} == {("listener failed", "a")}
@@ -294,7 +288,7 @@ async def test_child_whose_heartbeats_end_is_killed_and_restarted(tmp_path: Path
         supervisor.check_heartbeats()
         return ("a", "hung") in events.kinds()
 
-    await eventually(hung)
+    await until(hung)
     (died,) = await events.until(lambda e: e.kind == "died")
     assert died.code == -signal.SIGKILL
     await events.until(lambda e: e.kind == "started", 2)
@@ -368,7 +362,7 @@ async def test_signal_reaches_a_running_child(tmp_path: Path) -> None:
     waiting = f'{handler}; print("up", flush=True); signal.pause(); signal.pause()'
     async with supervised(script("a", f"exec {sys.executable} -c {shlex.quote(waiting)}", tmp_path)) as (supervisor, _):
         log = tmp_path / "a.log"
-        await eventually(lambda: log.exists() and "up" in log.read_text())
-        await eventually(lambda: supervisor.signal("a", signal.SIGHUP))
-        await eventually(lambda: "reloaded" in log.read_text())
+        await until(lambda: log.exists() and "up" in log.read_text())
+        await until(lambda: supervisor.signal("a", signal.SIGHUP))
+        await until(lambda: "reloaded" in log.read_text())
         assert not supervisor.signal("b", signal.SIGHUP)

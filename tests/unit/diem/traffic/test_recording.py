@@ -1,7 +1,7 @@
 """Flushing from recorder to sink: in order, retried after failures, until the end of the process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from diem.traffic.recorder import Recorder
 from diem.traffic.recording import Flusher, samples
 from diem.traffic.salt import DAY_MS, DailySalt
 from diem.traffic.sinks import SinkUnavailable
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 START = 1_700_000_000_000 // 60_000 * 60_000
 
@@ -75,12 +75,6 @@ class World:
         for sample in samples(self.flusher):
             found[sample.metric.name] = found.get(sample.metric.name, 0) + sample.value
         return found
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self
 
 import orjson
@@ -13,7 +13,6 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from diem.links.client import BaseClient, Event, Timing
-from tests.support.patience import PATIENCE_S
 
 QUICK = Timing(
     base_s=0.02,
@@ -27,13 +26,6 @@ QUICK = Timing(
 PROTOCOL = Subprotocol("diem.v1.json")
 LIMIT = "limit"
 FORBIDDEN = {"code": "forbidden", "message": "m"}
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 class FakeServer:

@@ -38,7 +38,8 @@ from diem.protocol.messages import (
     UnsubscribedReply,
     parse_server,
 )
-from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing, unsigned
+from tests.support.patience import until
+from tests.unit.diem.links.client.fakes import QUICK, FakeServer, seeing, unsigned
 from tests.unit.diem.links.client.test_fetches import Service, Source
 
 CASES: Final = Path(__file__).parents[4] / "cases"
@@ -170,14 +171,14 @@ async def test_closes(case: Mapping[str, Any]) -> None:
     client = UpdatesClient(server.url, timing=QUICK, token=token)
     async with seeing(client) as seen:
         for attempt, expected in enumerate(filter(None, [case["first"], case.get("again")]), 1):
-            await eventually(partial(was_presented, server, attempt))
+            await until(partial(was_presented, server, attempt))
             before = len(requests)
             await server.kick(case["code"])
             if expected["reconnects"]:
-                await eventually(partial(was_presented, server, attempt + 1))
+                await until(partial(was_presented, server, attempt + 1))
                 assert len(requests) - before == expected["new_token"]
             else:
-                await eventually(lambda: seen.ended)
+                await until(lambda: seen.ended)
                 assert seen.of("closed")[-1].code == case["code"]
                 assert server.dials == attempt
     await server.stop()

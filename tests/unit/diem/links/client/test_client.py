@@ -9,8 +9,8 @@ import pytest
 
 from diem.links.client import UpdatesClient, backoff
 from diem.protocol.endpoints import BadName
-from tests.support.patience import PATIENCE_S
-from tests.unit.diem.links.client.fakes import QUICK, FakeServer, eventually, seeing
+from tests.support.patience import PATIENCE_S, until
+from tests.unit.diem.links.client.fakes import QUICK, FakeServer, seeing
 
 
 @pytest.fixture
@@ -24,13 +24,13 @@ async def test_after_a_reconnect_the_known_versions_are_those_announced(server: 
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": 3, "/b": None})
-        await eventually(lambda: server.held == {"/a", "/b"})
+        await until(lambda: server.held == {"/a", "/b"})
         for version in (3, 5, 5, 4):
             await server.update("/a", version)
         await server.update("/unknown", 9)
-        await eventually(lambda: seen.versions("/a") == [5])
+        await until(lambda: seen.versions("/a") == [5])
         await server.kick(1012, "restart retry=10")
-        await eventually(lambda: server.subscribed_with("/a") == [3, 5])
+        await until(lambda: server.subscribed_with("/a") == [3, 5])
         assert server.subscribed_with("/b") == [None, None]
         assert [event.code for event in seen.of("closed")] == [1012]
 
@@ -39,27 +39,27 @@ async def test_versions_below_one_that_the_service_has_lost_are_reported_again(s
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": 20})
-        await eventually(lambda: server.held == {"/a"})
+        await until(lambda: server.held == {"/a"})
         await server.update("/a", 25)
-        await eventually(lambda: seen.versions("/a") == [25])
+        await until(lambda: seen.versions("/a") == [25])
         client.correct("/a", 11)
         client.correct("/unknown", 11)
         await server.update("/a", 11)
         await server.update("/a", 12)
-        await eventually(lambda: seen.versions("/a") == [25, 12])
+        await until(lambda: seen.versions("/a") == [25, 12])
         await server.kick(1012, "restart retry=10")
-        await eventually(lambda: server.subscribed_with("/a") == [20, 12])
+        await until(lambda: server.subscribed_with("/a") == [20, 12])
 
 
 async def test_what_is_subscribed_again_is_sent_again_with_its_version(server: FakeServer) -> None:
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client):
         await client.subscribe({"/a": None})
-        await eventually(lambda: server.held == {"/a"})
+        await until(lambda: server.held == {"/a"})
         await client.subscribe({"/a": 8})
-        await eventually(lambda: server.subscribed_with("/a") == [None, 8])
+        await until(lambda: server.subscribed_with("/a") == [None, 8])
         await client.unsubscribe(["/a"])
-        await eventually(lambda: not server.held)
+        await until(lambda: not server.held)
 
 
 async def test_what_is_unsubscribed_and_subscribed_at_once_is_requested_with_the_version_known_now(
@@ -68,10 +68,10 @@ async def test_what_is_unsubscribed_and_subscribed_at_once_is_requested_with_the
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client):
         await client.subscribe({"/a": 8})
-        await eventually(lambda: server.held == {"/a"})
+        await until(lambda: server.held == {"/a"})
         await client.unsubscribe(["/a"])
         await client.subscribe({"/a": None})
-        await eventually(lambda: server.subscribed_with("/a") == [8, None])
+        await until(lambda: server.subscribed_with("/a") == [8, None])
 
 
 def dataset(name: str, version: int) -> dict[str, object]:
@@ -82,12 +82,12 @@ async def test_data_is_asked_for_where_it_is_offered_only(server: FakeServer) ->
     client = UpdatesClient(server.url, timing=QUICK, data=True)
     async with seeing(client):
         await client.subscribe({"/a": None})
-        await eventually(lambda: len(server.requests) == 1)
+        await until(lambda: len(server.requests) == 1)
         server.more_welcome = {"data": True}
         await server.kick(1012, "restart retry=10")
-        await eventually(lambda: len(server.requests) == 2)
+        await until(lambda: len(server.requests) == 2)
         await client.unsubscribe(["/a"])
-        await eventually(lambda: len(server.requests) == 3)
+        await until(lambda: len(server.requests) == 3)
     assert server.asked_for_data == [None, True, None]
 
 
@@ -99,12 +99,12 @@ async def test_what_has_to_be_fetched_comes_with_the_window_of_its_server(
     client = UpdatesClient(server.url, timing=QUICK, data=True)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: server.held == {"/a"})
+        await until(lambda: server.held == {"/a"})
         await server.update("/a", 3)
         await server.send({"type": "resync", "endpoints": ["/a"]})
-        await eventually(lambda: len(seen.of("resync")) == 1)
+        await until(lambda: len(seen.of("resync")) == 1)
         await server.send({"type": "update", "endpoint": "/a", "version": 4, "data": dataset("/a", 4)})
-        await eventually(lambda: seen.versions("/a") == [3, 4])
+        await until(lambda: seen.versions("/a") == [3, 4])
     windows = [event.fetch_window_s for event in (*seen.of("update"), *seen.of("resync"))]
     assert windows == [window_s, 0.0, window_s]
 
@@ -158,10 +158,10 @@ async def test_a_rejected_name_is_not_requested_again(server: FakeServer) -> Non
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
-        await eventually(lambda: len(seen.of("rejected")) == 1)
+        await until(lambda: len(seen.of("rejected")) == 1)
         assert (seen.of("rejected")[0].endpoint, seen.of("rejected")[0].message) == ("/a", "not_owner: m")
         await server.kick()
-        await eventually(lambda: server.dials == 2 and server.held == {"/b"})
+        await until(lambda: server.dials == 2 and server.held == {"/b"})
         assert len(server.subscribed_with("/a")) == 1
 
 
@@ -172,15 +172,15 @@ async def test_an_answer_in_parts_and_repeated_is_one_answer_and_a_repeated_upda
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
-        await eventually(lambda: len(server.requests) == 1)
+        await until(lambda: len(server.requests) == 1)
         for _ in range(2):
             await server.send({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}})
             await server.update("/a", 5)
             rejected = {"/b": {"code": "limit", "message": "m"}}
             await server.send({"type": "subscribed", "id": 1, "endpoints": {}, "rejected": rejected})
         await server.update("/a", 6)
-        await eventually(lambda: client.known("/a") == 6)
-        await eventually(lambda: 6 in seen.versions("/a"))
+        await until(lambda: client.known("/a") == 6)
+        await until(lambda: 6 in seen.versions("/a"))
         assert seen.versions("/a") in ([5, 6], [6])  # conflated, if this test was slow to take them
         assert (len(seen.of("rejected")), len(server.requests)) == (1, 1)
 
@@ -190,26 +190,26 @@ async def test_an_answer_to_a_request_before_the_latest_says_nothing(server: Fak
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: len(server.requests) == 1)
+        await until(lambda: len(server.requests) == 1)
         await client.unsubscribe(["/a"])
-        await eventually(lambda: len(server.requests) == 2)
+        await until(lambda: len(server.requests) == 2)
         await client.subscribe({"/a": None})
-        await eventually(lambda: len(server.requests) == 3)
+        await until(lambda: len(server.requests) == 3)
         await server.send({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}})
         await server.update("/a", 6)
-        await eventually(lambda: seen.versions("/a") == [6])
+        await until(lambda: seen.versions("/a") == [6])
         assert seen.of("subscribed") == []
         await server.send({"type": "subscribed", "id": 3, "endpoints": {"/a": 7}})
-        await eventually(lambda: len(seen.of("subscribed")) == 1)
+        await until(lambda: len(seen.of("subscribed")) == 1)
 
 
 async def test_a_status_says_which_endpoints_it_is_about(server: FakeServer) -> None:
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
-        await eventually(lambda: len(seen.of("status")) == 1 and len(seen.of("subscribed")) == 2)
+        await until(lambda: len(seen.of("status")) == 1 and len(seen.of("subscribed")) == 2)
         await server.status(live=False, names=["/a", "/unknown", "/b"])
-        await eventually(lambda: len(seen.of("status")) == 3)
+        await until(lambda: len(seen.of("status")) == 3)
         assert [(event.endpoint, event.live) for event in seen.of("status")] == [
             (None, True),
             ("/a", False),
@@ -221,14 +221,14 @@ async def test_a_status_without_endpoints_speaks_for_those_that_were_named_befor
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None, "/c": None})
-        await eventually(lambda: len(seen.of("subscribed")) == 3)
+        await until(lambda: len(seen.of("subscribed")) == 3)
         await server.status(live=False, names=["/a", "/b"])
-        await eventually(lambda: (seen.live("/a"), seen.live("/b")) == (False, False))
+        await until(lambda: (seen.live("/a"), seen.live("/b")) == (False, False))
         await server.status(live=True, names=["/b"])
-        await eventually(lambda: seen.live("/b") is True)
+        await until(lambda: seen.live("/b") is True)
         await server.status(live=False)  # nothing is: /a stays what it was
         await server.status(live=True)
-        await eventually(lambda: seen.live("/a") is True)
+        await until(lambda: seen.live("/a") is True)
         assert [event.live for event in seen.of("status") if event.endpoint == "/a"] == [False, True]
         assert len([event for event in seen.of("status") if event.endpoint == "/b"]) == 2
         assert seen.live("/c") is None
@@ -238,13 +238,13 @@ async def test_a_new_connection_resets_the_status_of_endpoints(server: FakeServe
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
-        await eventually(lambda: len(seen.of("subscribed")) == 2)
+        await until(lambda: len(seen.of("subscribed")) == 2)
         await server.status(live=False, names=["/a", "/b"])
-        await eventually(lambda: seen.live("/b") is False)
+        await until(lambda: seen.live("/b") is False)
         await client.unsubscribe(["/b"])
-        await eventually(lambda: server.held == {"/a"})
+        await until(lambda: server.held == {"/a"})
         await server.kick()
-        await eventually(lambda: seen.live("/a") is True)
+        await until(lambda: seen.live("/a") is True)
         assert seen.live("/b") is False  # no event for an endpoint that was unsubscribed
 
 
@@ -254,8 +254,8 @@ async def test_a_request_that_failed_for_load_is_repeated(server: FakeServer, co
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": 3, "/b": None})
-        await eventually(lambda: server.held == {"/a", "/b"})
-        await eventually(lambda: len(seen.of("subscribed")) == 2)
+        await until(lambda: server.held == {"/a", "/b"})
+        await until(lambda: len(seen.of("subscribed")) == 2)
         assert server.subscribed_with("/a") == [3, 3, 3]
         assert (server.dials, seen.of("rejected")) == (1, [])
 
@@ -265,12 +265,12 @@ async def test_a_request_that_is_refused_as_a_whole_is_rejected(server: FakeServ
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
-        await eventually(lambda: len(seen.of("rejected")) == 2)
+        await until(lambda: len(seen.of("rejected")) == 2)
         assert {event.endpoint: event.message for event in seen.of("rejected")} == dict.fromkeys(
             ["/a", "/b"], "bad_message: m"
         )
         await client.subscribe({"/c": None})
-        await eventually(lambda: server.held == {"/c"})
+        await until(lambda: server.held == {"/c"})
         assert len(server.requests) == 2
 
 
@@ -278,10 +278,10 @@ async def test_an_unsubscribe_that_failed_leads_to_a_new_connection(server: Fake
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client):
         await client.subscribe({"/a": None, "/b": None})
-        await eventually(lambda: server.held == {"/a", "/b"})
+        await until(lambda: server.held == {"/a", "/b"})
         server.errors = ["limit"]
         await client.unsubscribe(["/a"])
-        await eventually(lambda: server.dials == 2 and server.held == {"/b"})
+        await until(lambda: server.dials == 2 and server.held == {"/b"})
 
 
 async def test_one_of_several_servers_is_dialled_until_one_answers(server: FakeServer) -> None:
@@ -290,25 +290,25 @@ async def test_one_of_several_servers_is_dialled_until_one_answers(server: FakeS
     client = UpdatesClient([gone.url, server.url], timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: server.held == {"/a"})
+        await until(lambda: server.held == {"/a"})
         assert [event.message for event in seen.of("open")] == [server.url]
 
 
 async def test_what_is_not_of_the_protocol_is_an_error_and_a_new_attempt(server: FakeServer) -> None:
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
-        await eventually(lambda: len(seen.of("open")) == 1)
+        await until(lambda: len(seen.of("open")) == 1)
         await server.send({"type": "update"})
-        await eventually(lambda: server.dials == 2)
+        await until(lambda: server.dials == 2)
         assert seen.of("error")[0].message == "the server violated the protocol"
 
 
 async def test_a_close_code_that_forbids_to_come_back_ends_the_iteration(server: FakeServer) -> None:
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
-        await eventually(lambda: len(seen.of("open")) == 1)
+        await until(lambda: len(seen.of("open")) == 1)
         await server.kick(4503, "logged out")
-        await eventually(lambda: seen.ended)
+        await until(lambda: seen.ended)
         assert (seen.events[-1].kind, seen.events[-1].code) == ("closed", 4503)
     assert server.dials == 1
 
@@ -316,11 +316,11 @@ async def test_a_close_code_that_forbids_to_come_back_ends_the_iteration(server:
 async def test_a_bad_name_is_the_callers_fault_and_nothing_is_sent(server: FakeServer) -> None:
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
-        await eventually(lambda: len(seen.of("open")) == 1)
+        await until(lambda: len(seen.of("open")) == 1)
         with pytest.raises(BadName):
             await client.subscribe({"/a": None, "no slash": None})
         await client.subscribe({"/b": None})
-        await eventually(lambda: server.held == {"/b"})
+        await until(lambda: server.held == {"/b"})
 
 
 def connected(server: FakeServer, dials: int) -> bool:
@@ -341,11 +341,11 @@ async def test_no_window_is_longer_than_the_outage(
     client = UpdatesClient(server.url, timing=replace(QUICK, held_after_s=held_after))
     async with seeing(client):
         for kicks in range(1, 7):
-            await eventually(partial(connected, server, kicks))
+            await until(partial(connected, server, kicks))
             # Longer than the first window: as an outage, or as the life of a connection that held.
             await asyncio.sleep(2 * QUICK.base_s)
             await server.kick(1011)
-        await eventually(lambda: len(windows) == 6)
+        await until(lambda: len(windows) == 6)
     assert (max(windows) > QUICK.base_s) == grows
     assert min(windows) >= QUICK.base_s
 
@@ -354,16 +354,16 @@ async def test_the_payload_of_all_connections_is_counted(server: FakeServer) -> 
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: server.held == {"/a"} and bool(seen.of("subscribed")))
+        await until(lambda: server.held == {"/a"} and bool(seen.of("subscribed")))
         before = client.received_bytes
         await server.update("/a", 5)
-        await eventually(lambda: seen.versions("/a") == [5])
+        await until(lambda: seen.versions("/a") == [5])
         update = client.received_bytes - before
         assert update > len('{"endpoint":"/a","version":5}')
         await server.kick(1012, "restart retry=10")
-        await eventually(lambda: server.subscribed_with("/a") == [None, 5])
+        await until(lambda: server.subscribed_with("/a") == [None, 5])
         await server.update("/a", 6)
-        await eventually(lambda: seen.versions("/a") == [5, 6])
+        await until(lambda: seen.versions("/a") == [5, 6])
         # Another welcome, reply and update, besides those of the connection before.
         assert client.received_bytes >= 2 * before + 2 * update
 
@@ -374,20 +374,20 @@ async def test_a_server_that_falls_silent_is_given_up_after_two_of_its_heartbeat
     monkeypatch.setattr(backoff, "MIN_HEARTBEAT_S", 0.05)
     server.more_welcome["heartbeat_ms"] = 50
     async with UpdatesClient(server.url, timing=QUICK):
-        await eventually(lambda: server.dials == 1)
+        await until(lambda: server.dials == 1)
         server.more_welcome.clear()
-        await eventually(lambda: server.dials == 2)
+        await until(lambda: server.dials == 2)
 
 
 async def test_a_frame_that_is_handled_late_is_no_silence(server: FakeServer) -> None:
     silence_s = 0.05
     async with UpdatesClient(server.url, timing=replace(QUICK, silence_s=silence_s, late_s=PATIENCE_S)) as client:
-        await eventually(lambda: server.dials == 1)
+        await until(lambda: server.dials == 1)
         for _ in range(3):
             await asyncio.sleep(2 * silence_s)
             await server.status(live=True, names=[])
         await client.subscribe({"/a": None})
-        await eventually(lambda: bool(server.requests))
+        await until(lambda: bool(server.requests))
     assert server.dials == 1
 
 
@@ -395,9 +395,9 @@ async def test_the_server_that_was_lost_is_not_the_next_one_where_there_are_othe
     other = await FakeServer().start()
     async with UpdatesClient([server.url, other.url], timing=QUICK):
         for times in range(3):
-            await eventually(lambda times=times: server.dials + other.dials == times + 1)  # type: ignore[misc]
-            await eventually(lambda: bool(server.connections | other.connections))
+            await until(lambda times=times: server.dials + other.dials == times + 1)  # type: ignore[misc]
+            await until(lambda: bool(server.connections | other.connections))
             await server.kick(1011)
             await other.kick(1011)
-        await eventually(lambda: server.dials == other.dials == 2)
+        await until(lambda: server.dials == other.dials == 2)
     await other.stop()

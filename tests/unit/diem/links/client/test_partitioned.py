@@ -9,8 +9,8 @@ import pytest
 
 from diem.errors import ConfigurationError
 from diem.links.client import PartitionedClient, Timing
-from tests.support.patience import PATIENCE_S
-from tests.unit.diem.links.client.fakes import LIMIT, QUICK, Deployment, Seen, deployed, eventually, seeing
+from tests.support.patience import PATIENCE_S, until
+from tests.unit.diem.links.client.fakes import LIMIT, QUICK, Deployment, Seen, deployed, seeing
 
 DOUBTING = replace(QUICK, suspect_after_s=0.1)
 LONG_OUT = replace(QUICK, held_after_s=1000.0)
@@ -29,7 +29,7 @@ def client_of(system: Deployment, timing: Timing = QUICK, urls: list[str] | None
 
 
 async def live(seen: Seen, *names: str) -> None:
-    await eventually(lambda: all(seen.live(name) for name in names))
+    await until(lambda: all(seen.live(name) for name in names))
 
 
 @pytest.mark.parametrize("first", range(3))
@@ -43,7 +43,7 @@ async def test_any_server_names_the_owners_and_each_gets_a_connection(system: De
         assert set(system.b.subscribed_with("/b")) == {7}
         await system.b.update("/b", 8)
         await system.c.update("/c", 9)
-        await eventually(lambda: seen.versions("/b") == [8])
+        await until(lambda: seen.versions("/b") == [8])
         assert sorted(event.message for event in seen.of("open")) == sorted(system.urls)
 
 
@@ -72,15 +72,15 @@ async def test_moved_is_followed_with_the_announced_version_and_the_old_server_i
         await client.subscribe({"/a": 3})
         await live(seen, "/a")
         await system.a.update("/a", 5)
-        await eventually(lambda: seen.versions("/a") == [5])
+        await until(lambda: seen.versions("/a") == [5])
         system.own(a=system.b)
         await system.a.moved(["/a", "/unknown"], system.b.url)
-        await eventually(lambda: not system.a.held and system.b.held == {"/a"})
+        await until(lambda: not system.a.held and system.b.held == {"/a"})
         assert system.b.subscribed_with("/a") == [5]
         await system.b.update("/a", 5)
         await system.b.update("/a", 6)
-        await eventually(lambda: seen.versions("/a") == [5, 6])
-        await eventually(lambda: not system.a.connections)
+        await until(lambda: seen.versions("/a") == [5, 6])
+        await until(lambda: not system.a.connections)
         assert seen.of("unsubscribed") == []
 
 
@@ -92,9 +92,9 @@ async def test_while_the_new_owner_does_not_answer_the_old_one_is_kept(system: D
         await system.b.stop()
         system.own(a=system.b)
         await system.a.moved(["/a"], system.b.url)
-        await eventually(lambda: any(event.kind == "closed" for event in seen.events))
+        await until(lambda: any(event.kind == "closed" for event in seen.events))
         await system.a.update("/a", 5)
-        await eventually(lambda: seen.versions("/a") == [5])
+        await until(lambda: seen.versions("/a") == [5])
         assert seen.live("/a") is False
 
 
@@ -108,14 +108,14 @@ async def test_a_new_owner_without_room_is_asked_again_and_the_old_one_kept_whil
         system.own(a=system.b)
         system.b.refuse["/a"] = LIMIT
         await system.a.moved(["/a"], system.b.url)
-        await eventually(lambda: len(system.b.subscribed_with("/a")) >= 3)
+        await until(lambda: len(system.b.subscribed_with("/a")) >= 3)
         assert (system.a.held, seen.live("/a"), seen.live("/b")) == ({"/a"}, False, True)
         await system.a.update("/a", 5)
-        await eventually(lambda: seen.versions("/a") == [5])
+        await until(lambda: seen.versions("/a") == [5])
         await system.a.kick(4000, "retry=10")
-        await eventually(lambda: not system.a.connections)
+        await until(lambda: not system.a.connections)
         requests = len(system.b.subscribed_with("/a"))
-        await eventually(lambda: len(system.b.subscribed_with("/a")) > requests)
+        await until(lambda: len(system.b.subscribed_with("/a")) > requests)
         assert seen.of("rejected") == []
         del system.b.refuse["/a"]
         await live(seen, "/a")
@@ -128,7 +128,7 @@ async def test_what_was_never_subscribed_is_rejected_where_there_is_no_room(syst
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/b")
-        await eventually(lambda: len(seen.of("rejected")) == 1)
+        await until(lambda: len(seen.of("rejected")) == 1)
         # Which server has it is not known before one of them takes it.
         assert (len(system.a.subscribed_with("/a")), seen.live("/a")) == (4, None)
 
@@ -140,7 +140,7 @@ async def test_moved_without_an_owner_is_found(system: Deployment) -> None:
         await live(seen, "/a")
         system.own(a=system.c)
         await system.a.moved(["/a"])
-        await eventually(lambda: system.c.held == {"/a"} and not system.a.held)
+        await until(lambda: system.c.held == {"/a"} and not system.a.held)
 
 
 async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(
@@ -159,7 +159,7 @@ async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/c": None})
         await live(seen, "/c")
-        await eventually(lambda: len(pauses) >= 2)
+        await until(lambda: len(pauses) >= 2)
         # The second question follows the first at once.
         assert pauses[:2] == [(0, 8), (1, 12)]
         del system.a.refuse["/a"]
@@ -175,7 +175,7 @@ async def test_an_owner_that_dies_is_left_for_another_and_the_others_stay_live(s
         await live(seen, "/a", "/b")
         system.own(a=system.b)
         await system.a.stop()
-        await eventually(lambda: system.b.held == {"/a", "/b"})
+        await until(lambda: system.b.held == {"/a", "/b"})
         await live(seen, "/a")
         assert [event.live for event in seen.of("status") if event.endpoint == "/b"] == [True]
         assert [event.live for event in seen.of("status") if event.endpoint == "/a"] == [True, False, True]
@@ -187,7 +187,7 @@ async def test_an_owner_that_is_another_one_later_is_left_whatever_its_own_delay
         await client.subscribe({"/a": None})
         await live(seen, "/a")
         await system.a.kick(1012, "retry=600000")
-        await eventually(lambda: seen.live("/a") is False)
+        await until(lambda: seen.live("/a") is False)
         system.own(a=system.b)
         await live(seen, "/a")
         assert system.b.held == {"/a"}
@@ -200,7 +200,7 @@ async def test_while_no_other_server_answers_what_is_lost_is_dialled_where_it_wa
         await live(seen, "/a")
         for connection in list(system.a.connections):
             connection.transport.abort()
-        await eventually(lambda: system.a.dials == 2 and system.a.held == {"/a"})
+        await until(lambda: system.a.dials == 2 and system.a.held == {"/a"})
         await live(seen, "/a")
 
 
@@ -216,7 +216,7 @@ async def test_servers_that_do_not_run_are_passed_over_and_no_server_is_reported
     client = client_of(system)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: seen.of("closed") != [])
+        await until(lambda: seen.of("closed") != [])
 
 
 async def test_a_server_that_says_that_it_restarts_is_waited_for(system: Deployment) -> None:
@@ -226,7 +226,7 @@ async def test_a_server_that_says_that_it_restarts_is_waited_for(system: Deploym
         await live(seen, "/a", "/b")
         asked = [len(system.b.requests), len(system.c.requests)]
         await system.a.kick(1012)
-        await eventually(lambda: system.a.dials == 2 and system.a.held == {"/a"})
+        await until(lambda: system.a.dials == 2 and system.a.held == {"/a"})
         await live(seen, "/a")
         assert [len(system.b.requests), len(system.c.requests)] == asked
 
@@ -237,7 +237,7 @@ async def test_a_server_that_is_silent_is_given_up_and_another_is_asked(system: 
         await client.subscribe({"/a": None})
         await live(seen, "/a")
         system.own(a=system.b)
-        await eventually(lambda: system.b.held == {"/a"})
+        await until(lambda: system.b.held == {"/a"})
         assert seen.of("closed")[0].code is None
         assert [event.live for event in seen.of("status")][:2] == [True, False]
 
@@ -247,7 +247,7 @@ async def test_an_owner_whose_url_cannot_be_dialled_is_tried_and_another_is_aske
     client = PartitionedClient(system.urls, hosts=["edge.example"], timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: any(event.kind == "closed" for event in seen.events))
+        await until(lambda: any(event.kind == "closed" for event in seen.events))
         system.own(a=system.a)
         await live(seen, "/a")
 
@@ -261,11 +261,11 @@ async def test_a_server_that_had_enough_of_a_connection_nobody_needed_is_dialled
         await live(seen, "/a")
         await client.unsubscribe(["/a"])
         # Before the connection is closed as idle, which may be before the answer has come.
-        await eventually(lambda: [event.endpoint for event in seen.of("unsubscribed")] == ["/a"])
+        await until(lambda: [event.endpoint for event in seen.of("unsubscribed")] == ["/a"])
         await system.a.kick(4509, "too many errors")
-        await eventually(lambda: not system.a.connections)
+        await until(lambda: not system.a.connections)
         await client.subscribe({"/a": None})
-        await eventually(lambda: system.a.held == {"/a"})
+        await until(lambda: system.a.held == {"/a"})
         assert system.a.dials == 2
 
 
@@ -275,7 +275,7 @@ async def test_whoever_is_not_wanted_back_ends_also_when_another_server_closes_m
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
         await asyncio.gather(system.a.kick(4501), system.b.kick(1012))
-        await eventually(lambda: seen.ended)
+        await until(lambda: seen.ended)
 
 
 async def test_a_server_that_hangs_is_not_waited_for_when_it_was_given_up(system: Deployment) -> None:
@@ -287,7 +287,7 @@ async def test_a_server_that_hangs_is_not_waited_for_when_it_was_given_up(system
         for connection in system.a.connections:
             connection.transport.pause_reading()
         async with asyncio.timeout(PATIENCE_S):
-            await eventually(lambda: system.b.held == {"/a"})
+            await until(lambda: system.b.held == {"/a"})
 
 
 async def test_nothing_is_live_before_its_owner_has_answered(system: Deployment) -> None:
@@ -295,10 +295,10 @@ async def test_nothing_is_live_before_its_owner_has_answered(system: Deployment)
     client = client_of(system)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: system.a.held == {"/a"})
+        await until(lambda: system.a.held == {"/a"})
         await system.a.status(live=True)
         await system.a.update("/a", 5)
-        await eventually(lambda: seen.versions("/a") == [5])
+        await until(lambda: seen.versions("/a") == [5])
         assert seen.live("/a") is None
         await system.a.send({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}, "rejected": {}})
         await live(seen, "/a")
@@ -329,7 +329,7 @@ async def test_a_server_that_asked_for_a_pause_gets_it_although_another_names_it
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
         await system.a.kick(1013, "overload retry=60000")
-        await eventually(lambda: windows == [60.0])
+        await until(lambda: windows == [60.0])
         system.own(d=system.a, e=system.b)
         await client.subscribe({"/d": None, "/e": None})
         await live(seen, "/e")
@@ -338,7 +338,7 @@ async def test_a_server_that_asked_for_a_pause_gets_it_although_another_names_it
 
 async def test_a_restart_is_no_failure(system: Deployment, windows: list[float]) -> None:
     async def back(dials: int) -> None:
-        await eventually(lambda: system.a.dials == dials and "/a" in system.a.held)
+        await until(lambda: system.a.dials == dials and "/a" in system.a.held)
 
     client = client_of(system, LONG_OUT, urls=[system.a.url])
     async with seeing(client):
@@ -357,11 +357,11 @@ async def test_a_server_that_is_not_live_is_doubted_and_left_for_another_owner(s
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
         await system.a.status(live=False)
-        await eventually(lambda: len(system.a.subscribed_with("/a")) >= 3)  # the same owner, twice
+        await until(lambda: len(system.a.subscribed_with("/a")) >= 3)  # the same owner, twice
         assert "/a" in system.a.held
         assert seen.live("/a") is False
         system.own(a=system.b)
-        await eventually(lambda: system.b.held == {"/a", "/b"} and not system.a.held)
+        await until(lambda: system.b.held == {"/a", "/b"} and not system.a.held)
         await live(seen, "/a")
         assert [event.live for event in seen.of("status") if event.endpoint == "/b"] == [True]
 
@@ -373,7 +373,7 @@ async def test_a_status_of_some_endpoints_is_about_these_alone(system: Deploymen
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
         await system.a.status(live=False, names=["/a"])
-        await eventually(lambda: seen.live("/a") is False)
+        await until(lambda: seen.live("/a") is False)
         assert seen.live("/b") is True
         await system.a.status(live=True, names=["/a"])
         await live(seen, "/a")
@@ -384,12 +384,12 @@ async def test_an_endpoint_that_all_have_uses_a_connection_that_is_there(system:
     async with seeing(client) as seen:
         await client.subscribe({"/b": None})
         await live(seen, "/b")
-        await eventually(lambda: sum(len(server.connections) for server in system.servers) == 1)
+        await until(lambda: sum(len(server.connections) for server in system.servers) == 1)
         await client.subscribe({"/hot": None})
         await live(seen, "/hot")
         assert system.b.held == {"/b", "/hot"}
         await system.b.stop()
-        await eventually(lambda: any("/hot" in server.held for server in (system.a, system.c)))
+        await until(lambda: any("/hot" in server.held for server in (system.a, system.c)))
         await live(seen, "/hot")
 
 
@@ -400,11 +400,11 @@ async def test_unsubscribing_closes_the_connection_that_nothing_needs_any_more(s
         await live(seen, "/a", "/b")
         received = client.received_bytes
         await client.unsubscribe(["/a"])
-        await eventually(lambda: not system.a.connections)
+        await until(lambda: not system.a.connections)
         assert len(system.b.connections) == 1
         assert client.received_bytes >= received > 0, "what a dropped server has sent still counts"
         await system.b.update("/b", 5)
-        await eventually(lambda: seen.versions("/b") == [5])
+        await until(lambda: seen.versions("/b") == [5])
 
 
 async def test_an_owner_on_another_host_is_not_dialled_and_named(system: Deployment) -> None:
@@ -413,7 +413,7 @@ async def test_an_owner_on_another_host_is_not_dialled_and_named(system: Deploym
     async with seeing(client) as seen:
         await client.subscribe({"/x": None, "/a": None})
         await live(seen, "/a")
-        await eventually(lambda: len(seen.of("error")) > 0)
+        await until(lambda: len(seen.of("error")) > 0)
         assert seen.of("error")[0].message == "refused a server that is on another host: wss://evil.example/ws"
         assert {event.message for event in seen.of("open")} <= set(system.urls)
 
@@ -424,9 +424,9 @@ async def test_a_server_that_does_not_want_this_client_back_ends_the_iteration(s
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
         await system.a.kick(4503, "logged out")
-        await eventually(lambda: seen.ended)
+        await until(lambda: seen.ended)
         assert (seen.events[-1].kind, seen.events[-1].code, seen.events[-1].message) == ("closed", 4503, "logged out")
-        await eventually(lambda: not system.b.connections)
+        await until(lambda: not system.b.connections)
 
 
 async def test_leaving_the_block_leaves_no_connection_and_no_task(system: Deployment) -> None:
@@ -435,8 +435,8 @@ async def test_leaving_the_block_leaves_no_connection_and_no_task(system: Deploy
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
         await live(seen, "/a", "/b")
-    await eventually(lambda: not any(server.connections for server in system.servers))
-    await eventually(lambda: asyncio.all_tasks() <= before)
+    await until(lambda: not any(server.connections for server in system.servers))
+    await until(lambda: asyncio.all_tasks() <= before)
 
 
 async def test_a_client_that_servers_refuse_says_why_and_keeps_the_pause_that_they_ask_for(system: Deployment) -> None:
@@ -445,7 +445,7 @@ async def test_a_client_that_servers_refuse_says_why_and_keeps_the_pause_that_th
     client = client_of(system)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
-        await eventually(lambda: min(len(system.a.refused_at), len(system.b.refused_at)) >= 2)
+        await until(lambda: min(len(system.a.refused_at), len(system.b.refused_at)) >= 2)
         for server in (system.a, system.b):
             assert all(later - at >= 1.0 for at, later in pairwise(server.refused_at))
         refused = {(event.code, event.message) for event in seen.of("closed")}

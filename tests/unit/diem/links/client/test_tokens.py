@@ -10,7 +10,8 @@ import pytest
 
 from diem.links.client import PartitionedClient, UpdatesClient
 from diem.links.client.tokens import NoToken, TokenSource, refresh_delay_s
-from tests.unit.diem.links.client.fakes import FORBIDDEN, QUICK, FakeServer, deployed, eventually, seeing, unsigned
+from tests.support.patience import until
+from tests.unit.diem.links.client.fakes import FORBIDDEN, QUICK, FakeServer, deployed, seeing, unsigned
 
 LIFE_S = 0.6
 """Replaced after 0.22 to 0.3 s."""
@@ -55,12 +56,12 @@ async def test_nothing_is_requested_before_the_server_has_accepted_the_token(ser
     client = UpdatesClient(server.url, timing=QUICK, token=page)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: len(server.tokens) == 1)
+        await until(lambda: len(server.tokens) == 1)
         await asyncio.sleep(0.05)
         assert (server.requests, seen.events, server.tokens) == ([], [], page.made)
         await server.send({"type": "authenticated", "id": 0, "expires": 1})
-        await eventually(lambda: server.held == {"/a"})
-        await eventually(lambda: len(seen.of("subscribed")) == 1)
+        await until(lambda: server.held == {"/a"})
+        await until(lambda: len(seen.of("subscribed")) == 1)
         assert [event.kind for event in seen.events] == ["open", "status", "subscribed"]
         assert server.dials == 1
 
@@ -71,7 +72,7 @@ async def test_a_token_is_replaced_on_the_open_connection_and_nothing_is_request
     async with seeing(client):
         await client.subscribe({"/a": None})
         began = time.monotonic()
-        await eventually(lambda: len(server.tokens) >= 3)
+        await until(lambda: len(server.tokens) >= 3)
         assert time.monotonic() - began > 0.4
         # One that was due before it could be presented was replaced unseen.
         assert server.tokens == [token for token in page.made if token in server.tokens]
@@ -84,18 +85,18 @@ async def test_a_function_that_fails_is_called_again_while_the_token_is_good_and
     page = Page(LIFE_S)
     client = UpdatesClient(server.url, timing=QUICK, token=page)
     async with seeing(client) as seen:
-        await eventually(lambda: bool(server.tokens))
+        await until(lambda: bool(server.tokens))
         page.fail = True
         made, calls = len(page.made), page.calls
-        await eventually(lambda: page.calls > calls + 2)
+        await until(lambda: page.calls > calls + 2)
         assert server.connections
         await server.kick(4001)
         calls = page.calls
-        await eventually(lambda: page.calls > calls + 3)
+        await until(lambda: page.calls > calls + 3)
         assert server.dials == 1
-        await eventually(lambda: "no token: logged out" in [event.message for event in seen.of("closed")])
+        await until(lambda: "no token: logged out" in [event.message for event in seen.of("closed")])
         page.fail = False
-        await eventually(lambda: server.tokens[-1] in page.made[made:])
+        await until(lambda: server.tokens[-1] in page.made[made:])
 
 
 async def test_a_token_that_is_good_is_used_for_the_next_dial(server: FakeServer) -> None:
@@ -103,7 +104,7 @@ async def test_a_token_that_is_good_is_used_for_the_next_dial(server: FakeServer
     client = UpdatesClient(server.url, timing=QUICK, token=page)
     async with seeing(client):
         for dials in (1, 2, 3):
-            await eventually(lambda dials=dials: len(server.tokens) == dials)  # type: ignore[misc]
+            await until(lambda dials=dials: len(server.tokens) == dials)  # type: ignore[misc]
             await server.kick(1012, "retry=10")
         assert page.calls == 1
 
@@ -111,7 +112,7 @@ async def test_a_token_that_is_good_is_used_for_the_next_dial(server: FakeServer
 async def test_what_is_no_token_is_not_presented_nor_published(server: FakeServer) -> None:
     client = UpdatesClient(server.url, timing=QUICK, token=lambda: "secret")
     async with seeing(client) as seen:
-        await eventually(lambda: len(seen.of("closed")) > 1)
+        await until(lambda: len(seen.of("closed")) > 1)
         assert server.dials == 0
         assert "secret" not in str(seen.events)
         assert seen.of("closed")[0].message == "no token: what was returned is not a JWT with iat and exp"
@@ -139,20 +140,20 @@ async def test_rejected_names_are_reported_and_dropped_when_a_token_does_not_cov
     client = UpdatesClient(server.url, timing=QUICK, token=page)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None, "/c": None})
-        await eventually(lambda: server.held == {"/a", "/c"})
-        await eventually(lambda: [event.endpoint for event in seen.of("rejected")] == ["/b"])
+        await until(lambda: server.held == {"/a", "/c"})
+        await until(lambda: [event.endpoint for event in seen.of("rejected")] == ["/b"])
         await server.send({"type": "subscribed", "id": 0, "endpoints": {}, "rejected": {"/c": FORBIDDEN}})
-        await eventually(lambda: [event.endpoint for event in seen.of("rejected")] == ["/b", "/c"])
+        await until(lambda: [event.endpoint for event in seen.of("rejected")] == ["/b", "/c"])
         assert seen.of("rejected")[1].message == "forbidden: m"
         await server.update("/c", 5)
         await server.update("/a", 6)
-        await eventually(lambda: seen.versions("/a") == [6])
+        await until(lambda: seen.versions("/a") == [6])
         assert seen.versions("/c") == []
         await server.kick()
-        await eventually(lambda: server.dials == 2 and server.held == {"/a"})
+        await until(lambda: server.dials == 2 and server.held == {"/a"})
         server.forbidden = set()
         await client.subscribe({"/b": None})
-        await eventually(lambda: server.held == {"/a", "/b"})
+        await until(lambda: server.held == {"/a", "/b"})
 
 
 async def test_a_server_that_takes_no_tokens_serves_all_the_same(server: FakeServer) -> None:
@@ -160,7 +161,7 @@ async def test_a_server_that_takes_no_tokens_serves_all_the_same(server: FakeSer
     client = UpdatesClient(server.url, timing=QUICK, token=Page())
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: server.held == {"/a"})
+        await until(lambda: server.held == {"/a"})
         assert seen.of("error") == []
 
 
@@ -169,7 +170,7 @@ async def test_a_server_that_does_not_reply_to_the_token_is_given_up(server: Fak
     client = UpdatesClient(server.url, timing=replace(QUICK, auth_timeout_s=0.1), token=Page())
     async with seeing(client):
         await client.subscribe({"/a": None})
-        await eventually(lambda: server.dials > 1)
+        await until(lambda: server.dials > 1)
         assert server.requests == []
 
 
@@ -177,10 +178,10 @@ async def test_a_server_that_sends_without_end_instead_of_a_reply_is_given_up(se
     server.token_reply = None
     client = UpdatesClient(server.url, timing=QUICK, token=Page())
     async with seeing(client) as seen:
-        await eventually(lambda: len(server.tokens) == 1)
+        await until(lambda: len(server.tokens) == 1)
         for _ in range(20):
             await server.status(live=True)
-        await eventually(lambda: server.dials > 1)
+        await until(lambda: server.dials > 1)
         assert seen.of("open") == []
 
 
@@ -192,9 +193,9 @@ async def test_one_token_serves_all_servers_and_is_requested_once_at_a_time() ->
         async with seeing(client):
             system.own(a=system.a, b=system.b, c=system.c)
             await client.subscribe({"/a": None, "/b": None, "/c": None})
-            await eventually(lambda: page.calls == 1)
+            await until(lambda: page.calls == 1)
             page.slow.set()
-            await eventually(lambda: all(len(server.tokens) > 2 for server in system.servers))
+            await until(lambda: all(len(server.tokens) > 2 for server in system.servers))
             assert page.most_pending == 1
             for server in system.servers:
                 presented = server.tokens
@@ -210,11 +211,11 @@ async def test_a_version_of_the_day_after_tomorrow_is_not_believed(server: FakeS
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:
         await client.subscribe({"/a": None})
-        await eventually(lambda: server.held == {"/a"})
+        await until(lambda: server.held == {"/a"})
         now_ms = int(time.time() * 1000)
         for version in (9_999_999_999_999, now_ms + 86_500_000, now_ms, now_ms + 86_000_000):
             await server.update("/a", version)
             if version < now_ms + 86_400_000:
-                await eventually(lambda version=version: client.known("/a") == version)  # type: ignore[misc]
+                await until(lambda version=version: client.known("/a") == version)  # type: ignore[misc]
         assert client.known("/a") == now_ms + 86_000_000
         assert len(seen.of("resync")) >= 1

@@ -14,6 +14,7 @@ from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
 from diem.traffic.salt import client_identity, known_pseudonyms
 from learning.commands.spark_options import WarehouseOption
+from learning.spark import pipeline
 
 DAYS: Final = 400
 """Days before today of which pseudonyms are computed, if the salt is so old."""
@@ -57,8 +58,6 @@ def erase_command(
 
     Pseudonyms change every day. The client's id alone finds today's; an earlier salt finds all from its day on.
     """
-    from learning.spark import pipeline  # noqa: PLC0415
-
     state = StateDir(state_dir)
     wanted = find_pseudonyms(client, pseudonym or [], salt_file or state.traffic_salt_file, datetime.now(UTC).date())
     here = pipeline.warehouse(state.path, warehouse)

@@ -31,7 +31,8 @@ from learning.commands.options import parse_window
 from learning.commands.spark_options import WarehouseOption, with_spark_options
 from learning.jobs.sources import FileSource, KafkaSource, SourceLag
 from learning.jobs.spark_options import SparkSettings
-from learning.jobs.warehouse import NoTraffic, SourceStatus, Warehouse, all_statistics, read_window, status
+from learning.jobs.warehouse import NoTraffic, SourceStatus, Warehouse, all_statistics, read_report, read_window, status
+from learning.spark import pipeline
 from learning.statistics.model import UsageRow
 
 DEFAULT_WINDOW: Final = "1h"
@@ -98,8 +99,6 @@ def run_command(
     name: Annotated[str | None, typer.Option(help="Name of the statistics. Default: the end of the window.")] = None,
 ) -> int:
     """Read recorded traffic into tables, and compute the statistics of a window."""
-    from learning.spark import pipeline  # noqa: PLC0415  # only these commands need it
-
     if source not in {None, *_SOURCES}:
         raise typer.BadParameter(f"--source is kafka, files or none, not {source}")
     if name is not None and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) is None:
@@ -135,8 +134,6 @@ def status_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Show what has been read, what is unread, which lines were invalid and why, and the statistics there are."""
-    from learning.spark import pipeline  # noqa: PLC0415
-
     state = StateDir(state_dir)
     here = pipeline.warehouse(state.path, warehouse)
     try:
@@ -205,9 +202,6 @@ def usage_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with all rows.")] = False,
 ) -> int:
     """Show requests by API key and endpoint, from the traffic that `diem pipeline run` has read."""
-    from learning.jobs.warehouse import read_report  # noqa: PLC0415
-    from learning.spark import pipeline  # noqa: PLC0415
-
     last = end.date() if end is not None else datetime.now(UTC).date()
     first = begin.date() if begin is not None else last - timedelta(days=DEFAULT_DAYS - 1)
     if first > last:
@@ -294,16 +288,14 @@ def _source_report(source: SourceStatus, unread: SourceLag | None) -> SourceRepo
 
 
 async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -> dict[str, SourceLag]:
-    from learning.spark.pipeline import unread_of  # noqa: PLC0415
-
     files = FileSource(folder)
-    lag = {files.name: await unread_of(here, files)}
+    lag = {files.name: await pipeline.unread_of(here, files)}
     if cluster is not None:
         from learning.jobs.traffic_topic import kafka_source  # noqa: PLC0415  # its client is an extra
 
         with suppress(DiemError):  # the lag of the topic is left out
             source = await kafka_source(cluster)
-            lag[source.name] = await unread_of(here, source)
+            lag[source.name] = await pipeline.unread_of(here, source)
     return lag
 
 

@@ -102,17 +102,13 @@ class BucketPath(PurePosixPath):
 
     def exists(self) -> bool:
         """Return whether there is an object, or any below this prefix."""
-        from pyarrow.fs import FileType  # noqa: PLC0415  # an extra
-
         with self._clear_errors():
-            return bool(_file_system().get_file_info(self.key).type != FileType.NotFound)
+            return bool(_file_system().get_file_info(self.key).type != _fs().FileType.NotFound)
 
     def is_dir(self) -> bool:
         """Return whether there are objects below this prefix."""
-        from pyarrow.fs import FileType  # noqa: PLC0415  # an extra
-
         with self._clear_errors():
-            return bool(_file_system().get_file_info(self.key).type == FileType.Directory)
+            return bool(_file_system().get_file_info(self.key).type == _fs().FileType.Directory)
 
     def glob(self, pattern: str) -> Iterator["BucketPath"]:
         """Yield the objects and prefixes that match, in any order; the pattern's parts are names, wildcards or both."""
@@ -122,10 +118,8 @@ class BucketPath(PurePosixPath):
                 yield from (self / name).glob(rest) if rest else (self / name,)
 
     def _names(self) -> list[str]:
-        from pyarrow.fs import FileSelector  # noqa: PLC0415  # an extra
-
         with self._clear_errors():
-            found = _file_system().get_file_info(FileSelector(self.key, allow_not_found=True))
+            found = _file_system().get_file_info(_fs().FileSelector(self.key, allow_not_found=True))
         return [each.base_name for each in found]
 
     def stat(self) -> ObjectStatus:
@@ -202,6 +196,15 @@ def open_binary(file: Folder) -> Any:  # noqa: ANN401  # a file object of Python
         with clear_bucket_errors(file):
             return _file_system().open_input_file(file.key)
     return file.open("rb")
+
+
+@contextmanager
+def open_parquet(file: Folder) -> Iterator[Any]:
+    """Open a Parquet file with PyArrow."""
+    from pyarrow import parquet  # noqa: PLC0415  # an extra
+
+    with open_binary(file) as opened:
+        yield parquet.ParquetFile(opened)
 
 
 def remove_tree(folder: Folder) -> None:
@@ -295,17 +298,21 @@ def spark_settings(scratch: Path | None) -> dict[str, str]:
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in found.items()}
 
 
+def _fs() -> Any:  # noqa: ANN401
+    from pyarrow import fs  # noqa: PLC0415  # an extra
+
+    return fs
+
+
 def _file_system() -> Any:  # noqa: ANN401  # PyArrow has no types
     return _connected(service(os.environ))
 
 
 @cache
 def _connected(found: ObjectStore) -> Any:  # noqa: ANN401
-    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem  # noqa: PLC0415  # an extra
-
     options: dict[str, Any] = {} if found.region is None else {"region": found.region}
     if found.endpoint is not None:
         scheme, _, host = found.endpoint.partition("://")
         options |= {"scheme": scheme, "endpoint_override": host}
-    retries = AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS)
-    return S3FileSystem(connect_timeout=_CONNECT_S, request_timeout=_REQUEST_S, retry_strategy=retries, **options)
+    retries = _fs().AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS)
+    return _fs().S3FileSystem(connect_timeout=_CONNECT_S, request_timeout=_REQUEST_S, retry_strategy=retries, **options)

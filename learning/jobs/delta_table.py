@@ -13,7 +13,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from diem.errors import ConfigurationError, DiemError
-from learning.jobs.bucket import Folder, clear_bucket_errors, delta_location, open_binary, remove_tree
+from learning.jobs.bucket import Folder, clear_bucket_errors, delta_location, open_parquet, remove_tree
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -82,15 +82,19 @@ def is_written(sink: Folder) -> bool:
     return (sink / LOG).is_dir()
 
 
+def _delta_rs() -> Any:  # noqa: ANN401  # a module
+    import deltalake  # noqa: PLC0415  # an extra of the driver: executors import this module, too
+
+    return deltalake
+
+
 @contextmanager
 def clear_errors(sink: Folder) -> Iterator[None]:
     """Raise errors of delta-rs as :class:`TableUnusable`."""
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415  # an extra
-
     try:
         with clear_bucket_errors(sink):
             yield
-    except DeltaError as error:
+    except _delta_rs().exceptions.DeltaError as error:
         # The rest is a stack.
         raise TableUnusable(sink, str(error).partition("\n")[0][:300]) from error
 
@@ -101,11 +105,10 @@ def open_table(sink: Folder) -> "DeltaTable":
     Raises:
         TableUnusable: the log is damaged.
     """
-    from deltalake import DeltaTable  # noqa: PLC0415  # an extra
-
     with clear_errors(sink):
         uri, options = delta_location(sink)
-        return DeltaTable(uri, storage_options=options)
+        table: DeltaTable = _delta_rs().DeltaTable(uri, storage_options=options)
+        return table
 
 
 def committed_files(sink: Folder, table: str | None = None) -> list[CommittedFile]:
@@ -144,14 +147,12 @@ def prepare(sink: Folder, schema: str, writer: str | None = None) -> None:
     Raises:
         TableUnusable: the log is damaged, or another machine has created the table at the same time.
     """
-    from deltalake import DeltaTable, Schema  # noqa: PLC0415  # an extra
-
     remove_tree(sink / STAGING)
-    wanted = Schema.from_json(schema)
+    wanted = _delta_rs().Schema.from_json(schema)
     if not is_written(sink):
         with clear_errors(sink):
             uri, options = delta_location(sink)
-            DeltaTable.create(
+            _delta_rs().DeltaTable.create(
                 uri,
                 wanted,
                 partition_by=list(_PARTITIONED_BY),
@@ -200,12 +201,10 @@ def commit(sink: Folder, staged: Folder, query: str, batch: int, rows: int) -> N
     Raises:
         RowsMissing: there are fewer or more in these files.
     """
-    from deltalake import CommitProperties, Transaction  # noqa: PLC0415  # an extra
-    from pyarrow import parquet  # noqa: PLC0415  # another one
 
     def count(file: Folder) -> int:
-        with open_binary(file) as opened:
-            return int(parquet.read_metadata(opened).num_rows)
+        with open_parquet(file) as opened:
+            return int(opened.metadata.num_rows)
 
     files = {file: count(file) for file in staged.glob("table=*/day=*/*.parquet")}
     if (found := sum(files.values())) != rows:
@@ -215,7 +214,7 @@ def commit(sink: Folder, staged: Folder, query: str, batch: int, rows: int) -> N
         )
     added: list[AddAction | RemoveAction] = [_move(file, count, staged, sink) for file, count in files.items()]
     table = open_table(sink)
-    properties = CommitProperties(app_transactions=[Transaction(query, batch)])
+    properties = _delta_rs().CommitProperties(app_transactions=[_delta_rs().Transaction(query, batch)])
     with clear_bucket_errors(sink):
         table.create_write_transaction(
             added, "append", table.schema(), list(_PARTITIONED_BY), commit_properties=properties
@@ -225,13 +224,13 @@ def commit(sink: Folder, staged: Folder, query: str, batch: int, rows: int) -> N
 
 def _move(file: Folder, rows: int, staged: Folder, sink: Folder) -> "AddAction":
     """Move a file to its place, under its unique name; return its entry in the log."""
-    from deltalake.transaction import AddAction  # noqa: PLC0415  # an extra
-
     parts = file.relative_to(staged).parts
     placed = sink.joinpath(*parts)
     placed.parent.mkdir(parents=True, exist_ok=True)
     file.rename(placed)  # type: ignore[arg-type]  # both are of one kind
     status = placed.stat()
     values: dict[str, Any] = dict(part.split("=", 1) for part in parts[:-1])
-    statistics = json.dumps({"numRecords": rows})
-    return AddAction("/".join(parts), status.st_size, values, status.st_mtime_ns // 1_000_000, True, statistics)
+    modified_ms, statistics = status.st_mtime_ns // 1_000_000, json.dumps({"numRecords": rows})
+    new = _delta_rs().transaction.AddAction
+    added: AddAction = new("/".join(parts), status.st_size, values, modified_ms, True, statistics)
+    return added

@@ -64,8 +64,6 @@ class FileSource:
 
     def lines(self, spark: "SparkSession") -> "DataFrame":
         """See :class:`TrafficSource`."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         stream = (
             spark.readStream.format("text")
@@ -76,10 +74,10 @@ class FileSource:
             .option("lineSep", "\n")
             .load(spark_path(self.folder))
         )
-        return stream.select(
-            F.col("value").cast("binary").alias("value"),
-            F.col("_metadata.file_modification_time").alias("arrived"),
-            F.col("_metadata.file_path").alias("source"),
+        return stream.selectExpr(
+            "CAST(value AS BINARY) AS value",
+            "_metadata.file_modification_time AS arrived",
+            "_metadata.file_path AS source",
         )
 
 
@@ -109,8 +107,6 @@ class KafkaSource:
 
     def lines(self, spark: "SparkSession") -> "DataFrame":
         """See :class:`TrafficSource`."""
-        from pyspark.sql import functions as F  # noqa: N812, PLC0415
-
         stream = (
             spark.readStream.format("kafka")
             .options(**client_options(self.options))
@@ -122,11 +118,7 @@ class KafkaSource:
             .option("failOnDataLoss", "false")
             .load()
         )
-        return stream.select(
-            "value",
-            F.col("timestamp").alias("arrived"),
-            F.concat_ws("/", "topic", "partition", "offset").alias("source"),
-        )
+        return stream.selectExpr("value", "timestamp AS arrived", "concat_ws('/', topic, partition, offset) AS source")
 
 
 def client_options(options: KafkaOptions) -> dict[str, str]:

@@ -32,6 +32,15 @@ _FORCED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.output
 
 
 @dataclass(eq=False)
+class NoSpark(ConfigurationError):
+    """A requirement of Spark is not installed."""
+
+    template = "the pipeline runs on Spark, and {missing}: `make spark` installs what it needs"
+
+    missing: str
+
+
+@dataclass(eq=False)
 class NotShared(ConfigurationError):
     """Executors of a cluster would write to folders of their own."""
 

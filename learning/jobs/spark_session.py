@@ -15,20 +15,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from diem.errors import ConfigurationError, DiemError
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException, PySparkRuntimeError, PythonException
+from pyspark.sql import SparkSession
+
+from diem.errors import DiemError
 from learning.jobs.spark_options import LOOPBACK, SparkOptions, configuration, is_local, read_defaults
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def is_jvm_loss(error: Exception) -> bool:
     """Return whether ``error`` means that the JVM is gone or unresponsive."""
-    from py4j.protocol import Py4JError, Py4JJavaError  # noqa: PLC0415
-
     # The JVM itself raises Py4JJavaError: it lives.
     if isinstance(error, OSError):
         # Faults of our files name a file or are a full disk; a broken connection to the JVM is neither.
@@ -38,9 +37,6 @@ def is_jvm_loss(error: Exception) -> bool:
 
 def jvm_error(error: Exception) -> str | None:
     """Return the JVM's error in one line; None for errors of other origin, including our own functions in tasks."""
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
-    from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415
-
     if not isinstance(error, (Py4JJavaError, PySparkException)) or isinstance(error, PythonException):
         return None
     # Py4J puts the failed call before a line that begins with a colon.
@@ -60,15 +56,6 @@ appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%
 
 
 @dataclass(eq=False)
-class NoSpark(ConfigurationError):
-    """A requirement of Spark is not installed."""
-
-    template = "the pipeline runs on Spark, and {missing}: `make spark` installs what it needs"
-
-    missing: str
-
-
-@dataclass(eq=False)
 class SparkFailed(DiemError):
     """The JVM did not start, died, or failed a job."""
 
@@ -82,20 +69,15 @@ class SparkFailed(DiemError):
         return f"{self.what}{f' (its log: {self.log})' if self.log else ''}"
 
 
-def spark_session(options: SparkOptions) -> "SparkSession":
+def spark_session(options: SparkOptions) -> SparkSession:
     """Start the JVM, or return the running session (whatever its options). Takes about 4 s.
 
     Not for several threads at once: during the start it changes the working directory, the environment and standard
     error of this process, which the JVM inherits and keeps.
 
     Raises:
-        NoSpark: PySpark is not installed.
         SparkFailed: the JVM does not start.
     """
-    _pyspark()
-    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
     if (running := SparkSession.getActiveSession()) is not None:
         return running
     options.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -120,10 +102,8 @@ def given_settings() -> dict[str, str]:
     """Return the settings of the operator's ``spark-submit``, if it runs this process, else of ``spark-defaults.conf``.
 
     Raises:
-        NoSpark: PySpark is not installed.
         ConfigurationError: the file cannot be read.
     """
-    pyspark = _pyspark()
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         pyspark.SparkContext._ensure_initialized()  # noqa: SLF001  # connects to the JVM that runs already
         return dict(pyspark.SparkConf().getAll())
@@ -131,16 +111,8 @@ def given_settings() -> dict[str, str]:
     return read_defaults(Path(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf"))
 
 
-def _pyspark() -> ModuleType:
-    try:
-        import pyspark  # noqa: PLC0415
-    except ImportError:
-        raise NoSpark("pyspark is not installed") from None
-    return pyspark
-
-
 @contextlib.contextmanager
-def open_spark(options: SparkOptions) -> "Iterator[SparkSession]":
+def open_spark(options: SparkOptions) -> Iterator[SparkSession]:
     """Start a session and stop it at the end; see :func:`spark_session`.
 
     Raises:

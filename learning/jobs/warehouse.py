@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from diem.errors import ConfigurationError, DiemError
-from learning.jobs.bucket import BucketPath, Folder, open_binary
+from learning.jobs.bucket import BucketPath, Folder, open_parquet
 from learning.jobs.delta_table import LOG, committed_files, require_writer
 from learning.statistics.model import UsageRow
 from learning.statistics.parsing import reason_kind
@@ -208,12 +208,10 @@ def _read_progress(file: Path) -> dict[str, Any]:
 
 
 def _count_reasons(files: list[Folder]) -> Mapping[str, int]:
-    from pyarrow import parquet  # noqa: PLC0415  # an extra, the same as that of delta-rs
-
     kinds = Counter[str]()
     for file in files:
-        with open_binary(file) as opened:
-            reasons = parquet.ParquetFile(opened).read(columns=["reason"])["reason"].to_pylist()
+        with open_parquet(file) as opened:
+            reasons = opened.read(columns=["reason"])["reason"].to_pylist()
         kinds.update(map(reason_kind, reasons))
     return dict(sorted(kinds.items()))
 
@@ -258,6 +256,5 @@ def read_window(folder: Path) -> dict[str, str | int]:
 
 def read_report(file: Path) -> list[UsageRow]:
     """Return the rows of a usage report. Needs PyArrow."""
-    from pyarrow import parquet  # noqa: PLC0415  # an extra
-
-    return [UsageRow(**row) for row in parquet.ParquetFile(file).read().to_pylist()]
+    with open_parquet(file) as opened:
+        return [UsageRow(**row) for row in opened.read().to_pylist()]

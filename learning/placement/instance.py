@@ -6,6 +6,7 @@ from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -224,9 +225,7 @@ def read_sets(table: Path) -> Block:
     Raises:
         OSError: it is missing.
     """
-    import pyarrow.parquet as pq  # noqa: PLC0415 - only the extra "spark" has it
-
-    sets = pq.read_table(table, columns=["endpoints", "weight", "clients"])
+    sets = _read_table(table, columns=["endpoints", "weight", "clients"])
     lists = sets.column("endpoints").combine_chunks()
     return Block(
         lists.flatten().to_numpy(zero_copy_only=False).astype(np.int32),
@@ -252,17 +251,19 @@ def read_waste(folder: Path) -> tuple[int, int]:
     Raises:
         OSError: the table is missing.
     """
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    table = pq.read_table(folder / "waste.parquet", columns=["taken", "discarded"])
+    table = _read_table(folder / "waste.parquet", columns=["taken", "discarded"])
     consumed, discarded = (sum(table.column(name).to_pylist()) for name in ("taken", "discarded"))
     return consumed, discarded
 
 
-def _with_endpoints(folder: Path, sets: Block) -> Instance:
-    import pyarrow.parquet as pq  # noqa: PLC0415
+def _read_table(file: Path, columns: list[str] | None = None) -> Any:  # noqa: ANN401  # PyArrow has no types
+    from pyarrow import parquet  # noqa: PLC0415  # an extra, and large
 
-    endpoints = pq.read_table(folder / "endpoints.parquet")
+    return parquet.read_table(file, columns=columns)
+
+
+def _with_endpoints(folder: Path, sets: Block) -> Instance:
+    endpoints = _read_table(folder / "endpoints.parquet")
     rate, subscribers = (endpoints.column(name).to_numpy() for name in ("rate", "subscribers"))
     # Statistics of earlier releases lack it.
     busy = endpoints.column("busy_rate").to_numpy() if "busy_rate" in endpoints.column_names else None

@@ -23,7 +23,7 @@ _MAX_OBJECTIVE: Final = 1 << 29
 def version() -> str | None:
     """Return the installed version, or None if it cannot be imported."""
     try:
-        import mtkahypar  # type: ignore[import-not-found, unused-ignore]  # noqa: F401, PLC0415
+        _package()
     except ImportError:
         return None
     return metadata.version("mtkahypar")
@@ -55,21 +55,23 @@ def improve(sets: Block, load: Floats, part: Parts, max_load: Sequence[float], *
     return np.array(placed.get_partition(), np.int32)
 
 
-@cache
-def _solver() -> Any:  # noqa: ANN401 - the package has no types
-    """Initialise the package, once a process: with one thread."""
-    import mtkahypar  # noqa: PLC0415 - an optional package
+def _package() -> Any:  # noqa: ANN401 - the package has no types
+    import mtkahypar  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - an optional package
 
-    return mtkahypar.initialize(1)
+    return mtkahypar
+
+
+@cache
+def _solver() -> Any:  # noqa: ANN401
+    """Initialise the package, once a process: with one thread."""
+    return _package().initialize(1)
 
 
 class _Input:
     """The hypergraph and the parameters, as objects of the package."""
 
     def __init__(self, sets: Block, load: Floats, k: int, epsilon: float, *, seed: int, preset: str) -> None:
-        import mtkahypar  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - an optional package
-
-        solver = _solver()
+        mtkahypar, solver = _package(), _solver()
         mtkahypar.set_seed(seed)
         self.context: Any = solver.context_from_preset(getattr(mtkahypar.PresetType, preset))
         self.context.set_partitioning_parameters(k, epsilon, mtkahypar.Objective.KM1)

@@ -17,6 +17,7 @@ from learning.jobs.sources import complete_files
 from learning.jobs.spark_options import SparkSettings
 from learning.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window, warehouse_at
 from learning.planning.context import PlanRequest
+from learning.spark import pipeline
 from learning.statistics import parsing, reference
 from learning.statistics.constants import DAY_MS, HISTORY_MS, MINUTE_MS
 from learning.statistics.model import Statistics
@@ -100,8 +101,6 @@ def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
 
 
 def _run_pipeline(warehouse: Warehouse, window: Window | int, terminal: Terminal, settings: SparkSettings) -> Path:
-    from learning.spark import pipeline  # noqa: PLC0415  # it takes long to import
-
     wanted = pipeline.WindowOptions(window, None)
     found = pipeline.run(warehouse, None, wanted, terminal, settings)
     if found is None:
@@ -112,7 +111,7 @@ def _run_pipeline(warehouse: Warehouse, window: Window | int, terminal: Terminal
 def _from_statistics(folder: Path) -> PlanningInput:
     if importlib.util.find_spec("pyarrow") is None:
         raise NoPlanner("pyarrow")
-    from learning.placement.instance import read_statistics, read_waste  # noqa: PLC0415  # it needs numpy
+    from learning.placement import instance  # noqa: PLC0415  # it needs numpy
 
     window = read_window(folder)
     try:
@@ -121,12 +120,12 @@ def _from_statistics(folder: Path) -> PlanningInput:
                 folder,
                 "in its window no client was subscribed to anything (`diem pipeline run` reads what came since)",
             )
-        instance = read_statistics(folder)
-        consumed, discarded = read_waste(folder)
+        read = instance.read_statistics(folder)
+        consumed, discarded = instance.read_waste(folder)
     except (OSError, ValueError, LookupError) as error:  # pyarrow's errors derive from these
         raise BadStatistics(folder, str(error).partition("\n")[0]) from error
     return PlanningInput(
-        instance,
+        read,
         str(window["from"]),
         str(window["to"]),
         int(window["events"]),

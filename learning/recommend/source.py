@@ -59,11 +59,10 @@ def from_traffic(folder: Path, terminal: Terminal) -> LoadSource:
         NoTrafficToPlan: there is none.
         DiemError: it cannot be read, or packages are missing.
     """
-    from learning.planning.context import PlanRequest  # noqa: PLC0415  # traffic needs NumPy, which may be missing
-    from learning.planning.traffic_input import read_input, require_planner  # noqa: PLC0415
+    from learning.planning import context, traffic_input  # noqa: PLC0415  # they take long to import
 
-    require_planner()
-    found = read_input(PlanRequest(folder, spark=False), terminal)
+    traffic_input.require_planner()
+    found = traffic_input.read_input(context.PlanRequest(folder, spark=False), terminal)
     return LoadSource(found.instance.load, f"{found.source}, {found.start} to {found.end}")
 
 

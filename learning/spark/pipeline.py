@@ -19,8 +19,7 @@ from learning.jobs import erasure
 from learning.jobs.checkpoint import read_offsets
 from learning.jobs.erasure import Erased
 from learning.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
-from learning.jobs.spark_options import SparkOptions, SparkSettings, require_shared
-from learning.jobs.spark_session import NoSpark, given_settings, open_spark, scratch_folder
+from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings, require_shared
 from learning.jobs.warehouse import Warehouse, read_window, warehouse_at
 from learning.spark.jars import JARS, S3_JARS, has_s3a
 from learning.statistics.model import duplicate_recorders_warning
@@ -85,13 +84,11 @@ def run(
         DiemError: any other error that a person can correct.
     """
     with _spark(here, terminal, settings, None if reading is None else reading.source) as (spark, proof):
-        from learning.jobs import statistics  # noqa: PLC0415  # they import PySpark, which is known to be installed
-        from learning.jobs.ingest import ingest  # noqa: PLC0415
-        from learning.jobs.query_metrics import measured  # noqa: PLC0415
+        from learning.jobs import ingest, query_metrics, statistics  # noqa: PLC0415  # with PySpark, see find_java
 
         if reading is not None:
-            with _shown(here, reading, terminal) as on_batch, measured(spark, reading.metrics):
-                lines = ingest(
+            with _shown(here, reading, terminal) as on_batch, query_metrics.measured(spark, reading.metrics):
+                lines = ingest.ingest(
                     spark,
                     reading.source,
                     here,
@@ -120,7 +117,7 @@ def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, sett
         DiemError: as ``run``.
     """
     with _spark(here, terminal, settings) as (spark, _), terminal.counting("computing usage"):
-        from learning.jobs import usage_report  # noqa: PLC0415  # it imports PySpark, which is known to be installed
+        from learning.jobs import usage_report  # noqa: PLC0415  # with PySpark
 
         return usage_report.report(spark, here, *days)
 
@@ -150,7 +147,9 @@ def _spark(
     Yields the session, and the proof that its executors share a disk with this machine (None: they need not).
     """
     command = find_java()
-    given = given_settings()
+    from learning.jobs import executors, spark_session  # noqa: PLC0415  # with PySpark
+
+    given = spark_session.given_settings()
     if (shared := _shared_folder(here, source)) is not None:
         what = "the warehouse (--warehouse)" if here.bucket is None else "the folder of files (--input)"
         require_shared(settings, given, shared, what)
@@ -161,15 +160,13 @@ def _spark(
         jars = JARS.prepare() if isinstance(source, KafkaSource) else ()
         if here.bucket is not None and not has_s3a({**given, **dict(settings.conf)}):
             jars += S3_JARS.prepare(print_progress("Spark's connector to S3"))
-        with _terminated_as_interrupted(), scratch_folder() as scratch:
+        with _terminated_as_interrupted(), spark_session.scratch_folder() as scratch:
             terminal.info("starting Spark")
             options = SparkOptions(scratch, settings, jars, command, bucket=here.bucket is not None)
-            with open_spark(options) as spark:
-                from learning.jobs.executors import prepared_executors  # noqa: PLC0415  # with PySpark only
-
+            with spark_session.open_spark(options) as spark:
                 if (page := spark.sparkContext.uiWebUrl) is not None:
                     terminal.info(f"Spark's page: {page}")
-                with prepared_executors(spark, scratch, shared) as proof:
+                with executors.prepared_executors(spark, scratch, shared) as proof:
                     yield spark, proof
     except OSError as error:
         raise TablesUnavailable(error) from error

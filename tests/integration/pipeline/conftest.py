@@ -10,8 +10,8 @@ from deploy.jars import JarsUnavailable
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from learning.jobs.bucket import BucketPath
-from learning.jobs.spark_options import SparkOptions, SparkSettings
-from learning.jobs.spark_session import NoSpark, open_spark
+from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings
+from learning.jobs.spark_session import open_spark
 from learning.spark.jars import JARS, S3_JARS
 from tests.support.required import unavailable
 from tests.support.s3_server import NoServer, S3Server, s3_server

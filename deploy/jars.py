@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from diem.errors import DiemError
 from diem.process.files import replace_file
@@ -76,18 +76,23 @@ def locked(text: str) -> tuple[Jar, ...]:
 
 def fetch(coordinate: str, scratch: Path) -> Path:
     """Download one jar with jgo; nothing is written outside ``scratch``."""
-    try:
-        from jgo.maven import MavenContext  # noqa: PLC0415  # only needed for a download
-    except ImportError:
-        raise JarsUnavailable("they are downloaded with jgo, which is not installed (pip install jgo)") from None
+    context = _maven(scratch)
     group, artifact, version = coordinate.split(":")
     try:
-        found = MavenContext(repo_cache=scratch).project(group, artifact).at_version(version).artifact().resolve()
+        found = context.project(group, artifact).at_version(version).artifact().resolve()
     except OSError as error:  # also the base of requests' errors
         raise JarsUnavailable(f"{coordinate} cannot be downloaded ({_short(error)})") from error
     except RuntimeError as error:
         raise JarsUnavailable(f"{coordinate} is not in the registry") from error
     return Path(found)
+
+
+def _maven(cache: Path) -> Any:  # noqa: ANN401  # jgo has no types
+    try:
+        from jgo.maven import MavenContext  # noqa: PLC0415  # only needed for a download
+    except ImportError:
+        raise JarsUnavailable("they are downloaded with jgo, which is not installed (pip install jgo)") from None
+    return MavenContext(repo_cache=cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +182,9 @@ def _short(error: OSError) -> str:
 
 def resolve(roots: Iterable[str], left_out: Collection[str] = ()) -> list[str]:
     """Return the sorted coordinates of all runtime dependencies of the roots; downloads only their POMs."""
-    from jgo.maven import MavenContext  # noqa: PLC0415
-
     chosen: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        context = MavenContext(repo_cache=Path(scratch))
+        context = _maven(Path(scratch))
         for root in roots:
             inputs, others = context.resolver.resolve([context.create_dependency(root)])
             for needed in (*inputs, *(other for other in others if other.scope in {"compile", "runtime"})):

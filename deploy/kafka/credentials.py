@@ -4,15 +4,12 @@ All are files of mode 0600 in the brokers' data directory. They are created on t
 users, and kept.
 """
 
-import datetime as dt
-import ipaddress
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from deploy.topology.kafka_users import MECHANISM, PROTOCOL, KafkaUser
-from deploy.topology.model import HOST
 from diem.process.auth import MAX_CHARACTERS, SharedKey, check_key, read_private
 from diem.process.private_files import replace_private
 
@@ -45,6 +42,8 @@ class BrokerCredentials:
             SharedKey.create(user.password_file(directory))
         certificate = certificate_file(directory)
         if not certificate.exists():
+            from deploy.kafka.certificate import self_signed  # noqa: PLC0415  # of a first start
+
             replace_private(certificate, self_signed(), sync=True)
         read_private(certificate, _MAX_PEM_BYTES)
         login = jaas(KafkaUser.OPERATOR, password_of(KafkaUser.OPERATOR, directory))
@@ -82,38 +81,3 @@ def controller_context(directory: Path) -> ssl.SSLContext:
     context.load_verify_locations(certificate)
     context.load_cert_chain(certificate)
     return context
-
-
-def self_signed() -> bytes:
-    """Return a new private key and its certificate, which never expires: only holders of the key trust it."""
-    from cryptography import x509  # noqa: PLC0415  # only a first start needs it
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, CERTIFICATE_NAME)])
-    may_sign = dict.fromkeys(
-        (
-            *("content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
-            *("crl_sign", "encipher_only", "decipher_only"),
-        ),
-        False,
-    )
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
-        .not_valid_after(dt.datetime(9999, 12, 31, tzinfo=dt.UTC))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(digital_signature=True, key_cert_sign=True, **may_sign), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    return private + made.public_bytes(serialization.Encoding.PEM)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from deploy.kafka.credentials import self_signed
+from deploy.kafka.certificate import self_signed
 from diem.errors import ConfigurationError
 from diem.process.settings import settings_of
 from tools.hosts import env_file, files

@@ -18,7 +18,6 @@ from diem.protocol import endpoints
 from services.data import datasets
 from services.data.datasets import Dataset
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
-from services.data.sources.parquet import parse_parquet
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import DirectoryConfig
 
@@ -29,6 +28,12 @@ MAX_PATH: Final = 200
 """Maximum length of a directory's path in an error."""
 _ENTRIES_PER_FILE: Final = 10
 """Directory entries scanned per allowed file."""
+
+
+class NoParquet(DataError):
+    """Parquet is unreadable without the package pyarrow."""
+
+    code = "no_parquet"
 
 
 class FileStamp(NamedTuple):
@@ -260,7 +265,14 @@ class DirectorySource:
 
     def _parse(self, name: str, endpoint: str, body: bytes) -> Dataset:
         endpoints.check(endpoint)
-        table = parse_parquet(body) if name.lower().endswith(".parquet") else datasets.parse_csv(body)
+        if name.lower().endswith(".parquet"):
+            try:
+                from services.data.sources.parquet import parse_parquet  # noqa: PLC0415  # PyArrow is an extra
+            except ImportError:
+                raise NoParquet("reading Parquet needs the package pyarrow, which is not installed") from None
+            table = parse_parquet(body)
+        else:
+            table = datasets.parse_csv(body)
         (dataset,) = datasets.read_table(table, self._config.declared(endpoint))
         return dataset
 

@@ -1,11 +1,18 @@
-"""Parses Parquet files into tables: columns ``time`` and ``value``, optionally ``unit``; needs pyarrow."""
+"""Parses Parquet files into tables: columns ``time`` and ``value``, optionally ``unit``.
+
+PyArrow, which this imports, is an extra and takes 40 MB: import this only where there are Parquet files.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute
+from pyarrow import parquet as pq
+
 from services.data.datasets import CsvRow, CsvTable
-from services.data.errors import DataError, InvalidDataset, MalformedBody
+from services.data.errors import InvalidDataset, MalformedBody
 
 MAX_COLUMNS: Final = 64
 _MAX_THRIFT: Final = 1_000_000
@@ -15,12 +22,6 @@ _LONG: Final = f"a field has more than {_MAX_CELL} characters"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class NoParquet(DataError):
-    """Parquet is unreadable without the package pyarrow."""
-
-    code = "no_parquet"
-
-
 def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64 * 1024 * 1024) -> CsvTable:
     """Parse a Parquet file into a table; rows are numbered from 1.
 
@@ -28,27 +29,20 @@ def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64
     source's zone. ``value`` is a number or null. Columns other than these and ``unit`` are ignored.
 
     Raises:
-        NoParquet: pyarrow is not installed.
         MalformedBody: the file is not Parquet, or incomplete.
         InvalidDataset: wrong columns or types, or more rows, bytes or columns than allowed.
     """
     try:
-        import pyarrow as pa  # noqa: PLC0415  # 40 MB: only where there are Parquet files
-        import pyarrow.compute  # noqa: PLC0415
-        from pyarrow import parquet as pq  # noqa: PLC0415
-    except ImportError:
-        raise NoParquet("reading Parquet needs the package pyarrow, which is not installed") from None
-    try:
         limits = {"thrift_string_size_limit": _MAX_THRIFT, "thrift_container_size_limit": _MAX_THRIFT}
         with pq.ParquetFile(pa.BufferReader(body), **limits) as file:
-            known, names = file.metadata, _checked(pa, file, max_rows, max_decoded)
+            known, names = file.metadata, _checked(file, max_rows, max_decoded)
         # Columns stay dictionary-encoded, so as not to multiply a text by the rows that refer to it.
         with pq.ParquetFile(pa.BufferReader(body), metadata=known, read_dictionary=names) as file:
             rows: list[CsvRow] = []
             for batch in file.iter_batches(batch_size=4096, columns=names, use_threads=False):
                 if len(rows) + batch.num_rows > max_rows:
                     raise InvalidDataset(f"more than {max_rows} rows")
-                rows += _rows(pa, batch, len(rows))
+                rows += _rows(batch, len(rows))
     except UnicodeDecodeError:
         raise MalformedBody("not Parquet, or incomplete: a text is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:
@@ -57,7 +51,7 @@ def parse_parquet(body: bytes, *, max_rows: int = 100_000, max_decoded: int = 64
     return CsvTable(frozenset(names), rows, place="row")
 
 
-def _checked(pa: Any, file: Any, max_rows: int, max_decoded: int) -> list[str]:  # noqa: ANN401  # it has no types
+def _checked(file: Any, max_rows: int, max_decoded: int) -> list[str]:  # noqa: ANN401  # it has no types
     known = file.metadata
     names = file.schema_arrow.names
     if known.num_columns > MAX_COLUMNS:
@@ -77,44 +71,44 @@ def _checked(pa: Any, file: Any, max_rows: int, max_decoded: int) -> list[str]: 
     return wanted
 
 
-def _rows(pa: Any, batch: Any, before: int) -> Iterator[CsvRow]:  # noqa: ANN401
-    times = list(_times(pa, _column(pa, batch, "time", before)))
-    values = _texts(pa, _number(pa, _column(pa, batch, "value", before)))
-    units = _texts(pa, _column(pa, batch, "unit", before)) if "unit" in batch.schema.names else [""] * batch.num_rows
+def _rows(batch: Any, before: int) -> Iterator[CsvRow]:  # noqa: ANN401
+    times = list(_times(_column(batch, "time", before)))
+    values = _texts(_number(_column(batch, "value", before)))
+    units = _texts(_column(batch, "unit", before)) if "unit" in batch.schema.names else [""] * batch.num_rows
     for index, (time, value, unit) in enumerate(zip(times, values, units, strict=True), start=before + 1):
         if len(time) > _MAX_CELL or len(unit) > _MAX_CELL:
             raise InvalidDataset(_LONG, f"row {index}")
         yield CsvRow(index, time, value, unit, "")
 
 
-def _column(pa: Any, batch: Any, name: str, before: int) -> Any:  # noqa: ANN401
+def _column(batch: Any, name: str, before: int) -> Any:  # noqa: ANN401
     column = batch.column(name)
     if not pa.types.is_dictionary(column.type):
         return column
     if not pa.types.is_primitive(column.type.value_type):
-        lengths = pa.compute.binary_length(column.dictionary).take(column.indices).to_pylist()
+        lengths = pyarrow.compute.binary_length(column.dictionary).take(column.indices).to_pylist()
         for index, length in enumerate(lengths, start=before + 1):
             if length is not None and length > _MAX_CELL * _MAX_UTF8:
                 raise InvalidDataset(_LONG, f"row {index}")
     return column.dictionary_decode()
 
 
-def _number(pa: Any, column: Any) -> Any:  # noqa: ANN401
+def _number(column: Any) -> Any:  # noqa: ANN401
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         raise InvalidDataset(f"the column value must be numbers, not {kind}")
     return column
 
 
-def _texts(pa: Any, column: Any) -> list[str]:  # noqa: ANN401
+def _texts(column: Any) -> list[str]:  # noqa: ANN401
     # Arrow writes the shortest text for the number's type: 81.2 in 32 bits does not become 81.19999694824219.
     return [text or "" for text in column.cast(pa.string()).to_pylist()]
 
 
-def _times(pa: Any, column: Any) -> Iterator[str]:  # noqa: ANN401
+def _times(column: Any) -> Iterator[str]:  # noqa: ANN401
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        yield from _texts(pa, column)
+        yield from _texts(column)
         return
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
         raise InvalidDataset(f"the column time must be timestamps or texts, not {kind}")

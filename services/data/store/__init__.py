@@ -2,8 +2,8 @@
 
 Reading order: ``store`` (open, load, serve), ``writer`` (queue and group commit), ``write_plan`` (effects of writes,
 pure), ``transaction`` (their SQL), ``reader``, ``index``, ``retention`` (deletes old versions, already hidden by
-``reader``; defaults in ``services.data.limits``); ``database`` with ``sqlite`` and ``postgres``, ``tables`` and
-``migrations``; ``rollback_guard``.
+``reader``; defaults in ``services.data.limits``); ``database`` with ``sqlite`` and ``postgres``, ``tables``,
+``alembic_runs`` and ``migrations``; ``rollback_guard``.
 """
 
 from services.data.store.index import EndpointHead

@@ -1,11 +1,9 @@
-"""The tables, in SQL common to SQLite and PostgreSQL, their migrations, and the publisher's cursor.
+"""The tables, in SQL common to SQLite and PostgreSQL, when to migrate them, and the publisher's cursor.
 
 The migrations create the tables; a test compares both.
 """
 
-import logging
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -27,10 +25,6 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.errors import DataError
-
-# Importing and running Alembic takes a tenth of a second of CPU: only with migrations to run.
-if TYPE_CHECKING:
-    from alembic.config import Config
 
 METADATA: Final = MetaData()
 REVISION: Final = "0012"
@@ -175,9 +169,6 @@ async def write_cursor(connection: AsyncConnection, cursor: Cursor) -> None:
         await connection.execute(insert(PUBLISHER), {"id": 1, **cursor._asdict()})
 
 
-_MIGRATIONS: Final = Path(__file__).parent / "migrations"
-
-
 def revision_of(connection: Connection) -> str | None:
     """Return the revision of the tables; None when there are none."""
     if not inspect(connection).has_table(_ALEMBIC_VERSION.name):
@@ -194,10 +185,9 @@ def check_revision(revision: str | None) -> None:
     """Check that a revision of the tables is not of a later release; raises DataError."""
     if revision in {None, REVISION}:
         return
-    from alembic.script import ScriptDirectory  # noqa: PLC0415
+    from services.data.store import alembic_runs  # noqa: PLC0415  # see there
 
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if revision not in known:
+    if revision not in alembic_runs.revisions():
         raise DataError(f"the store has tables of a later release (revision {revision}): this release cannot read them")
 
 
@@ -217,31 +207,14 @@ def upgrade(connection: Connection, revision: str = REVISION) -> None:
             _ALEMBIC_VERSION.create(connection)
             connection.execute(insert(_ALEMBIC_VERSION), {"version_num": REVISION})
             return
-    from alembic import command  # noqa: PLC0415
+    from services.data.store import alembic_runs  # noqa: PLC0415
 
     for found in (revision_of(connection), revision):
         check_revision(found)
-    command.upgrade(_config(connection), revision)
-
-
-def downgrade(connection: Connection, revision: str) -> None:
-    """Revert migrations down to ``revision``, within the transaction of ``connection``; ``base`` removes all tables."""
-    from alembic import command  # noqa: PLC0415
-
-    command.downgrade(_config(connection), revision)
+    alembic_runs.upgrade(connection, revision)
 
 
 def drop(connection: Connection) -> None:
     """Remove the tables of this release with their content, within the transaction of ``connection``."""
     METADATA.drop_all(connection)
     _ALEMBIC_VERSION.drop(connection)
-
-
-def _config(connection: Connection | None = None) -> "Config":
-    from alembic.config import Config  # noqa: PLC0415
-
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    return config

@@ -17,8 +17,9 @@ from services.data.access.keys import ApiKeys, Key, WriteTerms, new_key
 from services.data.backup.errors import BadBackup, NotEmpty, UnconfirmedKeys
 from services.data.errors import DataError, StoreInUse, VersionsUsedUp, WrongClock
 from services.data.store import IdempotencyKey, Store, postgres
+from services.data.store.alembic_runs import downgrade
 from services.data.store.database import database_at
-from services.data.store.tables import API_KEYS, ENDPOINTS, downgrade
+from services.data.store.tables import API_KEYS, ENDPOINTS
 from tests.support.backups import backup, lines_of, restore, write_lines
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S

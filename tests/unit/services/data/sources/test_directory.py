@@ -495,6 +495,7 @@ async def test_without_pyarrow_csv_works_and_parquet_reports_the_missing_package
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "services.data.sources.parquet", raising=False)
     (bench.path / "a.parquet").write_bytes(b"PAR1")
     write(bench.path / "b.csv", CSV.format(1))
     await bench.looks()

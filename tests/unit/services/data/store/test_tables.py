@@ -14,8 +14,9 @@ from services.data.access.keys import WriteTerms, new_key
 from services.data.datasets import Point, build
 from services.data.errors import DataError
 from services.data.store import EndpointHead, Store, migrations
+from services.data.store.alembic_runs import downgrade
 from services.data.store.database import database_at
-from services.data.store.tables import REVISION, downgrade, upgrade
+from services.data.store.tables import REVISION, upgrade
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
 

@@ -12,9 +12,9 @@ import pytest_asyncio
 from playwright.async_api import Browser
 
 from tests.e2e import small_market
+from tests.e2e.chromium import chromium
 from tests.e2e.small_market import write
 from tests.load.environment import RETAINING
-from tests.support.chromium import chromium
 from tests.support.running import Running, running
 
 if os.environ.get("PAGE_DATA") == "off":

@@ -17,8 +17,8 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from deploy import nginx
+from tests.e2e.chromium import PATH, arguments
 from tests.e2e.page import becomes, open_page, shows_load
-from tests.support.chromium import PATH, arguments
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port

@@ -12,8 +12,8 @@ from playwright.async_api import Page, expect
 
 from diem.process.auth import SharedKey
 from diem.process.tls import client_context
+from tests.e2e.chromium import chromium
 from tests.support.certificates import Authority
-from tests.support.chromium import chromium
 from tests.support.internal import http_client
 from tests.support.nss import trust
 from tests.support.patience import FACTOR, PATIENCE_S

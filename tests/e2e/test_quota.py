@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 from playwright.async_api import Response, expect
 
+from tests.e2e.chromium import chromium
 from tests.e2e.test_public import Traffic, create_key, wait_for_token_keys
-from tests.support.chromium import chromium
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.running import running
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import orjson
 
+from tests.integration.data.http_readers import HttpReaders
 from tests.integration.data.process import DataProcess, bulk, serving
-from tests.support.http_readers import HttpReaders
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.integration.data.http_readers import HttpReaders
 from tests.integration.data.process import HOUR, DataProcess, serving
-from tests.support.http_readers import HttpReaders
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.stalls import stalls

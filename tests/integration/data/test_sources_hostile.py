@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.integration.data.hostile import Hostile, csv
 from tests.integration.data.process import DataProcess, serving
-from tests.support.hostile import Hostile, csv
 from tests.support.patience import PATIENCE_S
 
 CHANGES = 8

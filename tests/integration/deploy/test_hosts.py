@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
+from tests.integration.deploy.machines import CLIENTS, EVERY_MODE, LABELS, Ends, loaded
 from tests.oracle import Bounds, Fault
 from tests.support.kafka import SharedBroker, options_on
-from tests.support.machines import CLIENTS, EVERY_MODE, LABELS, Ends, loaded
 from tests.support.nginx import needs_nginx
 from tests.support.patience import FACTOR, until
 from tests.support.postgres import Cluster

@@ -25,13 +25,13 @@ from diem.kafka.map_reader import read_map
 from diem.links.client.backoff import Timing
 from diem.protocol.compatibility import OURS
 from metadata.plans.plan import encode
+from tests.integration.deploy.machines import EVERY_MODE, LABELS, Ends, Loaded, Machine, are_current, loaded
 from tests.load.client import LoadClient
 from tests.load.plans import draw_plan
 from tests.load.trees import Trees, why_not_extracted
 from tests.oracle import Bounds, Fault, Kind
 from tests.support.hosts import PYTHON, ROOT, address
 from tests.support.kafka import SharedBroker, options_on
-from tests.support.machines import EVERY_MODE, LABELS, Ends, Loaded, Machine, are_current, loaded
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.postgres import Cluster
 from tools.hosts.units import ABORT_S, WATCHDOG_S

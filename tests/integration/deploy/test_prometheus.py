@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 
 from tests.integration.deploy.clients import clients, put, scale
+from tests.integration.deploy.prometheus import program
 from tests.integration.deploy.running import Running, diem, eventually, fine, up
 from tests.integration.deploy.scraping import check_key_opens_nothing_else
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
-from tests.support.prometheus import program
 from tools.prometheus.configuration import ALERTS, DASHBOARD
 
 CASES = Path(__file__).parent / "alert_cases.yaml"

@@ -23,9 +23,9 @@ from diem.kafka.map_writer import ensure_map, write_map
 from diem.protocol import assignment
 from diem.protocol.partition_map import Entry, Head, encode_entry, partition_of
 from metadata.directory import CloneGroup
+from tests.integration.kafka.membership import ORIGIN, Member, Running, members, server, serving
 from tests.support.internal import InternalConnect
 from tests.support.kafka import broker_stalls, killed
-from tests.support.membership import ORIGIN, Member, Running, members, server, serving
 from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.stalls import stalls
 

@@ -16,8 +16,8 @@ from diem.kafka.map_writer import ensure_map
 from diem.protocol.partition_map import HOT, PartitionMap, Phase, partition_of
 from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan import Plan, encode
+from tests.integration.kafka.membership import Running, members, serving
 from tests.support.internal import http_client
-from tests.support.membership import Running, members, serving
 from tests.support.patience import PATIENCE_S, until
 from tests.support.published import MemoryStore, places, publishing
 

@@ -32,11 +32,11 @@ from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, e
 from diem.traffic.kafka_sink import KafkaSink
 from diem.traffic.sinks import SinkUnavailable
 from tests.integration.data.process import bulk
+from tests.integration.kafka.secure_kafka import SecureKafka, without_diem
 from tests.support.bridge import FeedRecorder
 from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port
-from tests.support.secure_kafka import SecureKafka, without_diem
 
 S = TypeVar("S", bound="Service")
 

@@ -24,9 +24,9 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.map_writer import ensure_map
 from diem.kafka.metadata import describe
 from services.data.publisher import Publisher
+from tests.integration.kafka.membership import Member, members, serving
 from tests.integration.kafka.test_cluster import TOPIC, consume, eventually, produce, where
 from tests.support.bridge import FeedRecorder, running_bridge
-from tests.support.membership import Member, members, serving
 from tests.support.patience import FACTOR, until
 from tests.support.published import MemoryStore, publishing
 

@@ -13,8 +13,8 @@ from learning.jobs.bucket import BucketPath
 from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings
 from learning.jobs.spark_session import open_spark
 from learning.spark.jars import JARS, S3_JARS
+from tests.integration.pipeline.s3_server import NoServer, S3Server, s3_server
 from tests.support.required import unavailable
-from tests.support.s3_server import NoServer, S3Server, s3_server
 from tests.support.spark_session import INTERPRETED
 
 if TYPE_CHECKING:

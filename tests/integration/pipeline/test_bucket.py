@@ -38,10 +38,10 @@ from learning.statistics import reference
 from learning.statistics.model import window_json
 from learning.statistics.reference import Arrival
 from learning.statistics.window import Window
+from tests.integration.pipeline.s3_server import S3Server
 from tests.support.delta import QUERY, bad, being_written, event, ids, schema, stage, write
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
-from tests.support.s3_server import S3Server
 from tests.support.traffic import BEGIN, MINUTE, generated
 from tests.support.traffic import write as write_traffic
 

@@ -27,10 +27,10 @@ from learning.statistics.model import window_json
 from learning.statistics.reference import Arrival
 from tests.integration.pipeline import cluster_driver
 from tests.integration.pipeline.cluster_driver import COSTS, OPTIONS, PLACEMENT, WINDOW
+from tests.integration.pipeline.spark_cluster import Cluster, spark_cluster
 from tests.support.delta import being_written, ids
 from tests.support.patience import PATIENCE_S
 from tests.support.required import unavailable
-from tests.support.spark_cluster import Cluster, spark_cluster
 from tests.support.traffic import generated, write
 
 pytestmark = [pytest.mark.takes(40), pytest.mark.xdist_group("spark_cluster")]

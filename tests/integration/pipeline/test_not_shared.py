@@ -14,9 +14,9 @@ from deploy.kafka.java import NoJava
 from learning.jobs.checkpoint import last_committed
 from learning.jobs.sources import FileSource
 from learning.jobs.warehouse import Warehouse
+from tests.integration.pipeline.spark_cluster import HEAP, UNSHARED, may_unshare, settings_for
 from tests.support.patience import PATIENCE_S
 from tests.support.required import unavailable
-from tests.support.spark_cluster import HEAP, UNSHARED, may_unshare, settings_for
 from tests.support.traffic import generated, write
 
 WITHIN_S = 10 * PATIENCE_S

@@ -1,7 +1,7 @@
-"""``python -m tests.support.systemd LOG FOLDER INSTALLED``: a host whose service manager is systemd, for tests.
+"""``python -m tests.integration.deploy.systemd LOG FOLDER INSTALLED``: a host whose service manager is systemd.
 
 It runs in a network and a mount namespace of its own, has systemd as the first process of further namespaces, and
-takes and prints the lines of :mod:`tests.support.units`. The host has a copy of this machine's ``/etc``, an empty
+takes and prints the lines of :mod:`units`. The host has a copy of this machine's ``/etc``, an empty
 ``/var/lib``, DIEM at the usual path, and of systemd's own units only the journal. FOLDER has ``copied``, the directory
 that is installed; what units print is appended to LOG. INSTALLED has DIEM's packages.
 """
@@ -169,7 +169,7 @@ class Host:
         return await process.wait()
 
     async def order(self, words: Sequence[str]) -> None:
-        """Carry out a line of :mod:`tests.support.units`."""
+        """Carry out a line of :mod:`units`."""
         verb, *units = words
         if verb == "signal":
             number, *units = units

@@ -20,10 +20,10 @@ from random import Random
 from time import monotonic
 from typing import Final, NamedTuple
 
+from tests.integration.deploy import systemd
 from tests.load.client import LoadClient
 from tests.load.writes import Writer
 from tests.oracle import Bounds, Fault, History, judge
-from tests.support import systemd
 from tests.support.hosts import OUTSIDE, PYTHON, ROOT, Network, NetworkNamespace, address, connect_here, listen_here
 from tests.support.patience import until
 from tests.support.ports import free_ports
@@ -101,7 +101,7 @@ async def machines(network: Network, folder: Path, out: Path, installed: Path) -
 
 def _systemd(folder: Path, own: Path, installed: Path) -> tuple[Sequence[str], Sequence[str]]:
     """Return the command of a host's service manager, and what it has mounted."""
-    runner = (PYTHON, "-m", "tests.support.systemd", f"{folder / own.name}.log", str(own), str(installed))
+    runner = (PYTHON, "-m", "tests.integration.deploy.systemd", f"{folder / own.name}.log", str(own), str(installed))
     return runner, ("mount -t tmpfs tmpfs /run",)
 
 
@@ -111,7 +111,7 @@ def _emulated(folder: Path, own: Path) -> tuple[Sequence[str], Sequence[str]]:
     script = own / "copied" / "install.sh"
     script.write_text(script.read_text().replace("/etc/systemd/system", f"{root}/units").replace("systemctl", ":"))
     (own / "units").mkdir()
-    runner = (PYTHON, "-m", "tests.support.units", f"{root}/copied/install.sh", f"{root}/units")
+    runner = (PYTHON, "-m", "tests.integration.deploy.units", f"{root}/copied/install.sh", f"{root}/units")
     return runner, (f"mount --bind {own} {root}", "mount -t tmpfs tmpfs /run")
 
 

@@ -1,4 +1,4 @@
-"""``python -m tests.support.units SCRIPT UNITS``: what systemd does with the units of a host, without systemd.
+"""``python -m tests.integration.deploy.units SCRIPT UNITS``: run the units of a host as systemd does, without it.
 
 It runs in a network and a mount namespace of its own. The first line on standard input, ``start``, installs the units
 and starts those of the target; later ones are ``start UNIT...``, ``stop UNIT...`` and ``restart UNIT...``, of spare

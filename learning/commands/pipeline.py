@@ -163,9 +163,13 @@ def _source(
         if kind == "kafka":
             raise
         return FileSource(_folder(state))
-    from learning.jobs.traffic_topic import kafka_source  # noqa: PLC0415  # Kafka's client is an extra
+    return asyncio.run(_kafka_source(cluster.options))
 
-    return asyncio.run(kafka_source(cluster.options))
+
+async def _kafka_source(cluster: KafkaOptions) -> KafkaSource:
+    from learning.jobs.traffic_topic import kafka_source  # noqa: PLC0415  # its client is an extra
+
+    return await kafka_source(cluster)
 
 
 def _records_files(state: StateDir, kafka: Mapping[str, Any]) -> bool:
@@ -291,10 +295,8 @@ async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -
     files = FileSource(folder)
     lag = {files.name: await pipeline.unread_of(here, files)}
     if cluster is not None:
-        from learning.jobs.traffic_topic import kafka_source  # noqa: PLC0415  # its client is an extra
-
         with suppress(DiemError):  # the lag of the topic is left out
-            source = await kafka_source(cluster)
+            source = await _kafka_source(cluster)
             lag[source.name] = await pipeline.unread_of(here, source)
     return lag
 

@@ -73,23 +73,6 @@ async def diem(state_dir: Path, process: DataProcess, *arguments: str, group: st
     return child.returncode or 0, out.decode(), err.decode()
 
 
-async def test_fifty_clients_at_once_get_exactly_the_quota_of_the_minute(tmp_path: Path) -> None:
-    async with serving(tmp_path / "state", config=PLANS) as process:
-        key = await create(process, "minute")
-        # Few requests: after a minute, more are admitted.
-        assert await statuses(process, key, CLIENTS, 3) == {200: 90, 429: 60}
-
-
-async def test_fifty_clients_at_once_get_exactly_the_quota_of_the_day_over_an_orderly_restart(tmp_path: Path) -> None:
-    async with serving(tmp_path / "state", config=PLANS) as process:
-        key = await create(process, "day")
-        first = await statuses(process, key, CLIENTS, 6)
-        assert first == {200: 300}
-        assert await process.end() == 0
-    async with serving(tmp_path / "state", config=PLANS) as process:
-        assert await statuses(process, key, CLIENTS, 6) == {200: PER_DAY - 300, 429: 100}
-
-
 @pytest.mark.usefixtures("any_database")
 async def test_a_kill_never_exceeds_the_daily_quota(tmp_path: Path) -> None:
     key, answered = "", 0

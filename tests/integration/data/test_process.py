@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import socket
 from pathlib import Path
 
 import httpx
@@ -11,9 +10,6 @@ import orjson
 import pytest
 import websockets
 
-from diem.links import http_server as server_module
-from diem.links.connection_limits import ConnectionLimits
-from diem.links.http_server import make_server
 from diem.protocol import feed
 from tests.integration.data.process import RESTARTED, DataProcess, bulk, serving, start
 from tests.support.internal import InternalConnect, http_client
@@ -176,25 +172,6 @@ async def test_a_store_that_is_in_use_ends_the_start_with_one_line(tmp_path: Pat
         assert await second.wait() == 1
         await second.end()
         assert second.log[-1].endswith(" is in use by another process")
-
-
-async def test_a_connection_that_sends_no_request_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "REQUEST_S", 0.1)
-
-    async def app(scope: object, receive: object, send: object) -> None:
-        raise AssertionError
-
-    stopping = asyncio.Event()
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.setblocking(False)
-    server = make_server(app, limits=ConnectionLimits(10), drain_s=1)
-    running = asyncio.create_task(server.run_until(stopping, listener))
-    reader, writer = await asyncio.open_connection(*listener.getsockname())
-    writer.write(b"GET / HTTP/1.1\r\nHost:")
-    assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
-    writer.close()
-    stopping.set()
-    await running
 
 
 async def test_a_standby_takes_over_when_the_owner_of_the_store_is_killed(tmp_path: Path) -> None:

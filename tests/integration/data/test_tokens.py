@@ -11,12 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from diem.process.auth import SharedKey
 from diem.tokens.claims import Claims
 from diem.tokens.errors import TokenInvalid, TokenRevoked
 from diem.tokens.key_source import KeySource
 from diem.tokens.verifier import Verifier
-from tests.integration.data.process import DataProcess, bulk, serving, start
+from tests.integration.data.process import DataProcess, bulk, serving
 from tests.integration.data.test_keys import create, diem, reader
 from tests.support.patience import PATIENCE_S
 
@@ -139,13 +138,3 @@ async def test_a_revocation_by_command_reaches_verifiers_also_after_a_kill(tmp_p
             assert (await http.get("/v1/endpoints")).status_code == 401
         async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
             assert list((await http.get("/v1/tokens/keys")).json()["revoked"]) == [key[5:13]]
-
-
-async def test_a_signing_key_that_others_may_read_is_refused_at_the_start(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    (state / "token-keys").mkdir(mode=0o700, parents=True)
-    SharedKey.create(state / "token-keys" / "open.key")
-    (state / "token-keys" / "open.key").chmod(0o644)
-    process = await start(state, config=PLANS)
-    assert await process.wait() == 2
-    assert any("open.key: others may read it" in line for line in process.log)

@@ -143,6 +143,14 @@ async def dribble(wire: Wire) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.parametrize("sent", [b"", HEAD])
+async def test_a_connection_without_a_whole_request_is_cut(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_S", 0.1)
+    async with serving(HELLO) as port, connection(port) as wire:
+        wire.writer.write(sent)
+        assert await wire.closed()
+
+
 async def test_a_second_request_that_dribbles_in_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving(HELLO) as port, connection(port) as wire:
         for _ in range(2):

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from services.composite.settings import Settings
 from tests.support.internal import InternalConnect
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port, free_ports
+from tests.support.running import until as eventually
 
 FAKE = Path(__file__).parent / "fake_child.py"
 ROOT = Path(__file__).parents[4]
@@ -68,6 +69,13 @@ class Running:
     async def pids(self) -> dict[str, int]:
         return {name: child["pid"] for name, child in (await self.children()).items()}
 
+    async def answered(self, count: int) -> dict[str, int]:
+        """Wait until children have answered, which have installed their SIGTERM handler by then; return their ids."""
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(child["report"] is not None for child in (await self.children()).values()) < count:
+                await asyncio.sleep(0.05)
+        return await self.pids()
+
 
 @asynccontextmanager
 async def running(tmp_path: Path, **environment: str) -> AsyncIterator[Running]:
@@ -99,12 +107,6 @@ async def running(tmp_path: Path, **environment: str) -> AsyncIterator[Running]:
         await process.communicate()
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def until_ready(composite: Running) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not await composite.ready():
@@ -133,11 +135,7 @@ async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp
         async with InternalConnect(url, composite.key, subprotocols=[Subprotocol(SUBPROTOCOL)]) as control:
             await control.send('{"pairs": 2}')
             assert await control.recv() == '{"pairs":2}'
-        async with asyncio.timeout(PATIENCE_S):
-            # Children that have answered have installed their SIGTERM handler.
-            while len([child for child in (await composite.children()).values() if child["report"]]) < 6:
-                await asyncio.sleep(0.05)
-        pids = await composite.pids()
+        pids = await composite.answered(6)
         assert set(pids) == set(child_names(2))
         async with asyncio.timeout(PATIENCE_S):
             while "diem_composite_clients 3.0" not in (metrics := await composite.page("/metrics")):
@@ -172,10 +170,7 @@ async def test_children_that_do_not_stop_are_killed_within_the_drain_time(tmp_pa
     stubborn = {"FAKE_STUBBORN": "websocket-1 bridge-1 metadata", "DIEM_DRAIN_SECONDS": "1"}
     async with running(tmp_path, DIEM_COMPOSITE_PAIRS="1", **stubborn) as composite:
         await until_ready(composite)
-        async with asyncio.timeout(PATIENCE_S):
-            while len([child for child in (await composite.children()).values() if child["report"]]) < 4:
-                await asyncio.sleep(0.05)
-        pids = await composite.pids()
+        pids = await composite.answered(4)
         composite.process.terminate()
         async with asyncio.timeout(PATIENCE_S):  # else they would never end
             await composite.process.wait()

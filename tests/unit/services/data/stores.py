@@ -1,22 +1,47 @@
-"""A store with everything that a backup must contain."""
+"""Stores and datasets of tests of the store and its backups."""
 
 from dataclasses import replace
+from typing import Any
 
-from diem.process.clock import ManualClock
+import pytest
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from diem.process.clock import Clock, ManualClock
 from services.data.datasets import Dataset, Point, build
-from services.data.store import IdempotencyKey, Store
+from services.data.limits import StoreLimits, WriterLimits
+from services.data.store import IdempotencyKey, Store, transaction
 from services.data.store.tables import Cursor
+from tests.support.databases import Databases
 
 NOW = 1_700_000_000_000
 LATER = NOW + 3_600_000
 
 
-def dataset(endpoint: str, value: float = 1) -> Dataset:
-    return build(endpoint, "°C", "PT1H", [Point(0, value)])
+def dataset(endpoint: str, value: float = 1, unit: str = "°C") -> Dataset:
+    return build(endpoint, unit, "PT1H", [Point(0, value)])
+
+
+async def open_store(databases: Databases, clock: Clock | None = None, **limits: Any) -> Store:
+    """Open a store that soon tries again to commit, with these limits of its writer."""
+    found = StoreLimits(writer=WriterLimits(probe_every_s=0.01, **limits))
+    return await Store.open(databases.url(), clock=clock or ManualClock(), limits=found)
+
+
+def lose_answers(patch: pytest.MonkeyPatch, name: str = "execute") -> None:
+    """Have transactions committed, and the answer to that lost."""
+    real = getattr(transaction, name)
+
+    async def commit_and_lose(connection: AsyncConnection, *args: object, **kwargs: object) -> None:
+        await real(connection, *args, **kwargs)
+        await connection.commit()
+        raise OperationalError("COMMIT", {}, Exception("connection lost"))
+
+    patch.setattr(transaction, name, commit_and_lose)
 
 
 async def filled(url: str, clock: ManualClock | None = None) -> Store:
-    """Make a store with every kind of row, and close it."""
+    """Make a store with everything that a backup must contain, and close it."""
     store = await Store.open(url, clock=clock or ManualClock(wall_ms=NOW))
     async with store.serving():
         await store.writer.put([dataset("/a", 1), dataset("/gone")])

@@ -1,34 +1,22 @@
 """Deleted endpoints: forgotten once their history has expired, and no sooner; they make room for others."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy.exc import OperationalError
 
 from diem.process.clock import ManualClock
-from services.data.datasets import Dataset, Point, build
 from services.data.errors import StoreUnavailable, TooManyEndpoints, UnknownEndpoint
 from services.data.limits import StoreLimits, WriterLimits
-from services.data.store import Store, retention, transaction, writer
+from services.data.store import Store, retention, writer
 from services.data.store.index import EndpointHead
 from services.data.store.retention import Retention
 from services.data.store.tables import Cursor
 from services.data.store.write_plan import LAST_VERSION, EndpointBound, Write
 from tests.support.databases import Databases
 from tests.support.running import until
+from tests.unit.services.data.stores import dataset, lose_answers, open_store
 
 WEEK_S = 7 * 24 * 3600
-
-
-def dataset(endpoint: str, value: float = 1) -> Dataset:
-    return build(endpoint, "MW", "PT1H", [Point(0, value)])
-
-
-async def open_store(databases: Databases, clock: ManualClock, mark: Path | None = None, **limits: Any) -> Store:
-    return await Store.open(
-        databases.url(), clock=clock, limits=StoreLimits(writer=WriterLimits(probe_every_s=0.01, **limits)), mark=mark
-    )
 
 
 async def delete_and_wait(store: Store, clock: ManualClock, *names: str) -> int:
@@ -81,7 +69,7 @@ async def test_a_store_whose_last_change_was_forgotten_is_no_older_copy_of_itsel
     databases: Databases, tmp_path: Path
 ) -> None:
     clock, mark = ManualClock(), tmp_path / "mark"
-    store = await open_store(databases, clock, mark)
+    store = await Store.open(databases.url(), clock=clock, mark=mark)
     async with store.serving():
         version = await delete_and_wait(store, clock, "/a")
         await store.writer.put([dataset("/b")])
@@ -90,7 +78,7 @@ async def test_a_store_whose_last_change_was_forgotten_is_no_older_copy_of_itsel
         with pytest.raises(UnknownEndpoint):
             await store.writer.delete("/b")
         assert (store.changes.sequence, len(store.changes), store.index.forgotten) == (4, 0, 4)
-    store = await open_store(databases, clock, mark)
+    store = await Store.open(databases.url(), clock=clock, mark=mark)
     async with store.serving():
         assert store.failure is None
         clock.step_wall(-4 * WEEK_S)
@@ -189,18 +177,11 @@ def test_of_a_forgotten_endpoint_no_count_is_left() -> None:
 async def test_what_a_transaction_has_forgotten_whose_answer_was_lost_is_read_back(
     databases: Databases, monkeypatch: pytest.MonkeyPatch, idle: bool
 ) -> None:
-    real = transaction.forget
-
-    async def forget_and_lose(*args: object, **kwargs: object) -> object:
-        await real(*args, **kwargs)  # type: ignore[arg-type]
-        await args[0].commit()  # type: ignore[attr-defined]
-        raise OperationalError("COMMIT", {}, Exception("connection lost"))
-
     clock = ManualClock()
     store = await open_store(databases, clock)
     async with store.serving():
         await delete_and_wait(store, clock, "/a", "/b")
-        monkeypatch.setattr(transaction, "forget", forget_and_lose)
+        lose_answers(monkeypatch, "forget")
         with pytest.raises(StoreUnavailable):
             await store.writer.put([dataset("/c")])
         with pytest.raises(UnknownEndpoint):
@@ -218,23 +199,15 @@ async def test_what_a_transaction_has_forgotten_whose_answer_was_lost_is_read_ba
 async def test_an_endpoint_made_again_by_a_commit_whose_answer_was_lost_is_not_forgotten(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = transaction.execute
-
-    async def execute_and_lose(*args: object, **kwargs: object) -> object:
-        await real(*args, **kwargs)  # type: ignore[arg-type]
-        await args[0].commit()  # type: ignore[attr-defined]
-        raise OperationalError("COMMIT", {}, Exception("connection lost"))
-
     clock = ManualClock()
     # No probe in between.
     store = await Store.open(databases.url(), clock=clock, limits=StoreLimits(writer=WriterLimits(probe_every_s=60)))
     async with store.serving():
         await delete_and_wait(store, clock, "/a", "/b")
         clock.step_wall(-2)
-        monkeypatch.setattr(transaction, "execute", execute_and_lose)
-        with pytest.raises(StoreUnavailable):
+        with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
+            lose_answers(patch)
             await store.writer.put([dataset("/a", 2)])
-        monkeypatch.setattr(transaction, "execute", real)
         clock.advance(3)
         await store.writer.put([dataset("/c")])
         assert store.index.names == ["/a", "/c"]

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -11,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diem.process.clock import ManualClock
 from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
-from services.data.limits import HistoryLimits, StoreLimits, WriterLimits
+from services.data.limits import HistoryLimits
 from services.data.store import IdempotencyKey, Store, retention
 from services.data.store.index import EndpointHead
 from services.data.store.retention import BATCH, OVERDUE, SLACK, Retention
@@ -19,17 +20,15 @@ from services.data.store.tables import HISTORY
 from services.data.store.write_plan import Write, WritePlan
 from services.data.store.writer import MAX_GROUP
 from tests.support.databases import Databases
+from tests.unit.services.data import stores
 
 
 def dataset(value: float, endpoint: str = "/a") -> Dataset:
-    return build(endpoint, "MW", "PT1H", [Point(0, value)])
+    return stores.dataset(endpoint, value)
 
 
-async def open_store(databases: Databases, clock: ManualClock | None = None, **limits: float) -> Store:
-    kept = HistoryLimits(**limits)  # type: ignore[arg-type]
-    return await Store.open(
-        databases.url(), clock=clock or ManualClock(), limits=StoreLimits(writer=WriterLimits(history=kept))
-    )
+async def open_store(databases: Databases, clock: ManualClock | None = None, **limits: Any) -> Store:
+    return await stores.open_store(databases, clock, history=HistoryLimits(**limits))
 
 
 async def count_old(connection: AsyncConnection) -> int:
@@ -168,7 +167,7 @@ async def test_keys_of_requests_that_a_clock_ahead_has_made_do_not_displace_late
 ) -> None:
     monkeypatch.setattr(retention, "FORGET_EVERY", 0)
     clock = ManualClock()
-    store = await Store.open(databases.url(), clock=clock, limits=StoreLimits(writer=WriterLimits(max_keys=3)))
+    store = await stores.open_store(databases, clock, max_keys=3)
     async with store.serving():
         await store.writer.put([dataset(0)])
         clock.step_wall(8 * 24 * 3600)

@@ -8,17 +8,13 @@ from pathlib import Path
 import pytest
 
 from diem.process.clock import ManualClock
-from services.data.datasets import Dataset, Point, build
 from services.data.errors import StoreReplaced, StoreUnavailable
 from services.data.store import Store, writer
 from services.data.store.index import StoreIndex
 from services.data.store.rollback_guard import HighWaterMark, MarkFile, RollbackGuard
 from tests.support.backups import backup, restore
 from tests.support.databases import Databases
-
-
-def dataset(value: float) -> Dataset:
-    return build("/a", "MW", "PT1H", [Point(0, value)])
+from tests.unit.services.data.stores import dataset
 
 
 def put_back(databases: Databases) -> None:
@@ -37,11 +33,11 @@ async def test_an_older_copy_is_detected_at_the_start(tmp_path: Path) -> None:
     live, copy, mark = tmp_path / "live.db", tmp_path / "copy.db", tmp_path / "mark"
     url = f"sqlite:///{live}"
     async with (store := await Store.open(url, mark=mark)).serving():
-        await store.writer.put([dataset(1)])
+        await store.writer.put([dataset("/a", 1)])
     shutil.copy(live, copy)
     async with (store := await Store.open(url, mark=mark)).serving():
         assert store.failure is None
-        (newest,) = await store.writer.put([dataset(2)])
+        (newest,) = await store.writer.put([dataset("/a", 2)])
     shutil.copy(copy, live)
     for _ in range(2):  # it does not forget
         async with (store := await Store.open(url, mark=mark)).serving():
@@ -63,7 +59,7 @@ async def test_an_older_copy_is_detected_at_the_start(tmp_path: Path) -> None:
 async def test_a_log_that_is_ahead_of_the_store_fails_it_and_a_restore_begins_above_the_log(tmp_path: Path) -> None:
     url, mark = f"sqlite:///{tmp_path / 'live.db'}", tmp_path / "mark"
     async with (store := await Store.open(url, mark=mark)).serving():
-        (held,) = await store.writer.put([dataset(1)])
+        (held,) = await store.writer.put([dataset("/a", 1)])
         # As after a whole state directory was put back, with the mark in it.
         store.log_is_ahead("/a", held.version + 7)
         store.log_is_ahead("/other", held.version + 9)
@@ -86,7 +82,7 @@ async def test_a_store_that_is_created_in_place_of_a_lost_one_begins_above_its_m
         pass
     async with (store := await Store.open(url, mark=mark, clock=ManualClock())).serving():
         assert store.failure is None
-        (accepted,) = await store.writer.put([dataset(1)])
+        (accepted,) = await store.writer.put([dataset("/a", 1)])
         assert accepted.version == 3_000_000_000_001
 
 
@@ -104,15 +100,15 @@ async def test_a_counter_that_went_back_ends_the_writer(databases: Databases) ->
     store = await Store.open(databases.url())
     with pytest.raises(StoreReplaced, match="was at 2 and is at 1"):
         async with store.serving():
-            await store.writer.put([dataset(1)])
-            await store.writer.put([dataset(2)])
+            await store.writer.put([dataset("/a", 1)])
+            await store.writer.put([dataset("/a", 2)])
             put_back(databases)
             with pytest.raises(StoreUnavailable, match="replaced"):
-                await store.writer.put([dataset(3)])
+                await store.writer.put([dataset("/a", 3)])
             with pytest.raises(StoreReplaced):
                 await store.wait_writer()
             with pytest.raises(StoreUnavailable):
-                await store.writer.put([dataset(4)])
+                await store.writer.put([dataset("/a", 4)])
     assert store.failure is not None
 
 
@@ -124,7 +120,7 @@ async def test_an_idle_store_detects_that_its_file_was_replaced(
     store = await Store.open(f"sqlite:///{live}")
     with pytest.raises(StoreReplaced, match="is another one"):
         async with store.serving():
-            await store.writer.put([dataset(1)])
+            await store.writer.put([dataset("/a", 1)])
             shutil.copy(live, copy)
             copy.replace(live)
             await store.wait_writer()

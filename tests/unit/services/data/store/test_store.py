@@ -1,6 +1,5 @@
 """The life of a store: identity, migrations, reads, the cache, and one process per file."""
 
-import asyncio
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +19,8 @@ from services.data.store.reader import Cache
 from services.data.store.retention import StoredVersion
 from services.data.store.tables import Cursor
 from tests.support.databases import Databases
-from tests.support.patience import PATIENCE_S
-
-
-def dataset(endpoint: str, value: float = 1) -> Dataset:
-    return build(endpoint, "MW", "PT1H", [Point(0, value)])
+from tests.support.running import until
+from tests.unit.services.data.stores import dataset
 
 
 async def test_data_survives_a_restart(databases: Databases) -> None:
@@ -166,11 +162,7 @@ async def test_a_cursor_is_written_while_nothing_else_is(databases: Databases) -
     store = await Store.open(databases.url())
     async with store.serving():
         store.keep_cursor(Cursor("log-1", 7))
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                if databases.rows("SELECT source, sequence FROM publisher") == ["log-1|7"]:
-                    break
-                await asyncio.sleep(0.02)
+        await until(lambda: databases.rows("SELECT source, sequence FROM publisher") == ["log-1|7"])
 
 
 @pytest.mark.parametrize(

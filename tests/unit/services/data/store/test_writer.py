@@ -7,26 +7,12 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from diem.process.clock import ManualClock
-from services.data.datasets import Dataset, Point, build
 from services.data.errors import IdempotencyKeyReused, StoreUnavailable, WrongUnit
-from services.data.limits import StoreLimits, WriterLimits
 from services.data.store import IdempotencyKey, Store, retention, transaction, writer
 from services.data.store.write_plan import EARLIEST_MS, LATEST_MS
 from tests.support.databases import Databases
-from tests.support.patience import PATIENCE_S
 from tests.support.running import until as become
-
-
-def dataset(endpoint: str, value: float = 1, unit: str = "MW") -> Dataset:
-    return build(endpoint, unit, "PT1H", [Point(0, value)])
-
-
-async def open_store(databases: Databases, **limits: float) -> Store:
-    writer = WriterLimits(probe_every_s=0.01, **limits)  # type: ignore[arg-type]
-    busy_s = 0.1 if databases.backend == "sqlite" else 5.0
-    return await Store.open(
-        databases.url(), clock=ManualClock(), limits=StoreLimits(busy_timeout_s=busy_s, writer=writer)
-    )
+from tests.unit.services.data.stores import dataset, lose_answers, open_store
 
 
 async def test_queued_writes_share_a_commit_and_are_answered_separately(databases: Databases) -> None:
@@ -140,29 +126,18 @@ async def test_a_store_that_cannot_commit_refuses_writes_and_recovers_by_itself(
         assert store.failure == "database or disk is full"
         assert len(store.changes) == 0
         broken = False
-        async with asyncio.timeout(PATIENCE_S):
-            while store.failure:
-                await asyncio.sleep(0.005)
+        await become(lambda: store.failure is None)
         assert (await store.writer.put([dataset("/a")]))[0].changed
 
 
 async def test_a_commit_whose_answer_was_lost_is_applied_by_the_next(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = transaction.execute
-
-    async def execute_and_lose(*args: object, **kwargs: object) -> object:
-        connection = args[0]
-        await real(*args, **kwargs)  # type: ignore[arg-type]
-        await connection.commit()  # type: ignore[attr-defined]
-        raise OperationalError("COMMIT", {}, Exception("connection lost"))
-
     store = await open_store(databases)
     async with store.serving():
-        monkeypatch.setattr(transaction, "execute", execute_and_lose)
-        with pytest.raises(StoreUnavailable):
+        with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
+            lose_answers(patch)
             await store.writer.put([dataset("/a")])
-        monkeypatch.setattr(transaction, "execute", real)
         await store.writer.put([dataset("/b")])
         assert [change.endpoint for change in store.changes.after(0, 9)] == [b"/a", b"/b"]
 
@@ -198,8 +173,7 @@ async def test_idempotency_keys_of_one_writer_displace_none_of_another(
 ) -> None:
     monkeypatch.setattr(retention, "FORGET_EVERY", 0)
     clock = ManualClock()
-    limits = StoreLimits(writer=WriterLimits(max_keys=2))
-    store = await Store.open(databases.url(), clock=clock, limits=limits)
+    store = await open_store(databases, clock, max_keys=2)
     async with store.serving():
         await store.writer.put([dataset("/a")], key=IdempotencyKey("first", b"x"))
         for number in range(10):
@@ -210,9 +184,8 @@ async def test_idempotency_keys_of_one_writer_displace_none_of_another(
 
 async def test_forgotten_idempotency_keys_make_room(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FORGET_EVERY", 0)
-    store = await open_store(databases, max_keys=2)
-    clock = store.writer._clock
-    assert isinstance(clock, ManualClock)
+    clock = ManualClock()
+    store = await open_store(databases, clock, max_keys=2)
     async with store.serving():
         for number in range(4):
             clock.advance(1)
@@ -230,7 +203,7 @@ async def test_forgotten_idempotency_keys_make_room(databases: Databases, monkey
 async def test_no_version_is_made_by_a_clock_that_cannot_be_right(databases: Databases, wrong_ms: int) -> None:
     clock = ManualClock()
     now_ms = clock.wall_ms()
-    store = await Store.open(databases.url(), clock=clock, limits=StoreLimits(writer=WriterLimits(probe_every_s=0.01)))
+    store = await open_store(databases, clock)
     async with store.serving():
         (before,) = await store.writer.put([dataset("/a")])
         clock.step_wall((wrong_ms - now_ms) / 1000)

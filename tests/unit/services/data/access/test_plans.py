@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from services.data.access.plans import STANDARD, AccessPlan, AccessPlans, RequestLimits
-from services.data.sources.config import BadConfig, load
+from services.data.sources.config import load
+from tests.unit.services.data.sources.toml import assert_fault, write
 
 GOOD = """\
 [[source]]
@@ -21,12 +22,6 @@ name = "prices"
 per_day = 100
 prefixes = ["/dam", "/my/prices"]
 """
-
-
-def write(path: Path, text: str) -> Path:
-    file = path / "diem.toml"
-    file.write_text(text)
-    return file
 
 
 def test_plans_are_read(tmp_path: Path) -> None:
@@ -49,22 +44,16 @@ def test_a_user_has_a_tenth_of_the_plan_unless_it_says_otherwise(tmp_path: Path)
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("per_day = 1000", "per_day = 0", 'line 7, [[plan]] 1 "free", per_day: must be at least 1'),
         ("per_day = 1000", "per_day = '1000'", 'line 7, [[plan]] 1 "free", per_day: expected a whole number'),
-        ("per_minute", "per_second", 'line 6, [[plan]] 1 "free": unknown field `per_second` (did you mean'),
         ('"/my/prices"', '"my/prices"', 'line 12, [[plan]] 2 "prices", prefixes: it must be'),
         ('["/dam", "/my/prices"]', "[]", 'line 12, [[plan]] 2 "prices", prefixes: must not be empty'),
-        ('"prices"', '"free"', 'line 10, [[plan]] 2 "free", name: another plan has the name'),
         ('name = "free"\n', "", "line 4, [[plan]] 1: missing field `name`"),
         ('"free"', '"fr ee"', 'line 5, [[plan]] 1 "fr ee", name: expected at most 32 letters'),
         ('"simulation"', '"simulation"\nname = 1', "line 3, [[source]] 1, name: expected text in quotes"),
     ],
 )
 def test_a_fault_is_named_with_its_place(tmp_path: Path, old: str, new: str, expected: str) -> None:
-    file = write(tmp_path, GOOD.replace(old, new))
-    with pytest.raises(BadConfig) as caught:
-        load(file)
-    assert f"{file}: {expected}" in str(caught.value)
+    assert_fault(tmp_path, GOOD.replace(old, new), expected)
 
 
 def test_a_source_and_a_plan_may_share_a_name(tmp_path: Path) -> None:

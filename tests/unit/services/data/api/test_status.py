@@ -19,6 +19,7 @@ from services.data.sources.config import load
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Fault, Health, fault_of
 from tests.unit.services.data.conftest import BODY, Rest
+from tests.unit.services.data.sources.toml import write
 
 CONFIG = """\
 [[source]]
@@ -38,9 +39,7 @@ prefix = "/files"
 
 
 async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state(rest: Rest, tmp_path: Path) -> None:
-    file = tmp_path / "diem.toml"
-    file.write_text(CONFIG)
-    runner = SourceRunner.configured(load(file), ManualClock())
+    runner = SourceRunner.configured(load(write(tmp_path, CONFIG)), ManualClock())
 
     def owner_of(_endpoint: str) -> None:
         return None
@@ -77,9 +76,7 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
 
 
 async def test_a_reader_sees_the_sources_of_what_it_may_read_and_counts_of_these(rest: Rest, tmp_path: Path) -> None:
-    file = tmp_path / "diem.toml"
-    file.write_text(CONFIG)
-    runner = SourceRunner.configured(load(file), ManualClock())
+    runner = SourceRunner.configured(load(write(tmp_path, CONFIG)), ManualClock())
     put = runner._sink_of("files", rest.store.writer.put)
     names = ["/files/GR/a", "/files/GR-old", "/files/GR/b", "/files/IT", "/files/GR"]
     await put([parse_single(name, json.dumps(BODY).encode()) for name in names], source="files")

@@ -16,6 +16,7 @@ from services.data.sources import config, plugins
 from services.data.sources.runner import SourceRunner
 from services.data.sources.tables import DataTable
 from tests.support.patience import PATIENCE_S
+from tests.unit.services.data.sources.toml import assert_fault, write
 
 DOCS = (Path(__file__).parents[5] / "docs" / "sources.md").read_text()
 
@@ -34,12 +35,6 @@ def rows(heading: str) -> dict[str, list[str]]:
         for name in re.findall(r"`(\w+)`", cells[0]) if line.startswith("| `") else ():
             found[name] = cells[1:]
     return found
-
-
-def write(directory: Path, text: str) -> Path:
-    file = directory / "diem.toml"
-    file.write_text(text)
-    return file
 
 
 @pytest.mark.parametrize("kind", ["http", "directory", "simulation"])
@@ -129,9 +124,7 @@ def test_a_fault_in_the_table_of_a_plugin_is_named_with_its_place(tmp_path: Path
         ("every", "endpoint = 'x'\nevery", 'line 4, [[source]] 1 "machine", endpoint: it must be'),
         ("every", "evry", 'line 4, [[source]] 1 "machine": unknown field `evry` (did you mean `every`?)'),
     ):
-        with pytest.raises(config.BadConfig) as caught:
-            config.load(write(tmp_path, plugin.replace(old, new)))
-        assert expected in str(caught.value)
+        assert_fault(tmp_path, plugin.replace(old, new), expected)
 
 
 def test_an_unknown_type_is_reported_with_the_known_ones(tmp_path: Path, plugin: str) -> None:
@@ -157,10 +150,8 @@ def test_an_unusable_plugin_is_the_only_reported_fault(
 ) -> None:
     monkeypatch.delitem(sys.modules, "odd", raising=False)
     install(tmp_path, "odd", code, f"[diem.sources]\nodd = odd:{entry}\n", monkeypatch)
-    with pytest.raises(config.BadConfig) as caught:
-        config.load(write(tmp_path, '[[source]]\ntype = "odd"\nname = "x"\n'))
-    assert "line 1, [[source]] 1" in str(caught.value)
-    assert f"the type of source 'odd' cannot be used: {expected}" in str(caught.value)
+    fault = f"line 1, [[source]] 1 \"x\": the type of source 'odd' cannot be used: {expected}"
+    assert_fault(tmp_path, '[[source]]\ntype = "odd"\nname = "x"\n', fault)
 
 
 def test_two_packages_with_the_same_type_are_refused(

@@ -37,19 +37,26 @@ class Broken:
         await asyncio.Event().wait()
 
 
+async def run_until(done: asyncio.Event, kept: SourceRunner) -> list[Dataset]:
+    """Run sources until an event; return what they have written."""
+    stored: list[Dataset] = []
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        stored.extend(datasets)
+
+    running = asyncio.create_task(kept.run(sink))
+    await asyncio.wait_for(done.wait(), PATIENCE_S)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return stored
+
+
 @pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
 async def test_a_source_that_raises_is_restarted(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
     monkeypatch.setattr(runner, "RESTART_WITHIN_S", 0.0)
     source = Broken(2, error)
-
-    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
-        raise AssertionError
-
     kept = SourceRunner([source])
-    running = asyncio.create_task(kept.run(sink))
-    await asyncio.wait_for(source.worked.wait(), PATIENCE_S)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    assert await run_until(source.worked, kept) == []
     (status,) = kept.status()
     assert status == {
         "name": "broken",
@@ -104,21 +111,13 @@ class Other:
 
 async def test_a_source_may_only_write_its_claims_and_its_endpoints_are_counted() -> None:
     source = Eager()
-    stored: list[str] = []
-
-    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
-        stored.extend(dataset.endpoint for dataset in datasets)
-
     kept = SourceRunner([source, Other()], {"eager": "test"})
-    running = asyncio.create_task(kept.run(sink))
-    await asyncio.wait_for(source.done.wait(), PATIENCE_S)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    stored = await run_until(source.done, kept)
     status, other = kept.status()
     assert (status["type"], status["endpoints"], status["failures"]) == ("test", 2, 2)
     assert other["endpoints"] == 0
     assert status["error"] == "/b is not claimed by the source 'eager'"
-    assert stored == ["/a/x", "/a/y"] * 2
+    assert [dataset.endpoint for dataset in stored] == ["/a/x", "/a/y"] * 2
 
 
 async def test_a_source_that_can_only_be_run_is_tried_until_its_first_outcome() -> None:
@@ -211,20 +210,9 @@ async def test_a_dataset_that_no_database_can_store_is_refused_before_the_transa
     dataset: Dataset, why: str | None
 ) -> None:
     source = Odd(dataset)
-    stored: list[Dataset] = []
-
-    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
-        stored.extend(datasets)
-
-    running = asyncio.create_task(SourceRunner([source]).run(sink))
-    await asyncio.wait_for(source.done.wait(), PATIENCE_S)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    if why is None:
-        assert stored == [dataset]
-    else:
-        assert why in str(source.health.error)
-        assert stored == []
+    stored = await run_until(source.done, SourceRunner([source]))
+    assert stored == ([dataset] if why is None else [])
+    assert (why or "None") in str(source.health.error)
 
 
 def test_error_texts_are_bounded_and_a_continuing_fault_is_counted_once() -> None:

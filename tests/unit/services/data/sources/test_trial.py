@@ -12,6 +12,7 @@ from services.data.sources.config import load
 from services.data.sources.runner import ClaimedTwice
 from services.data.sources.source import MAX_ERRORS
 from services.data.sources.trial import PublishedDataset, SourceTrial, try_sources
+from tests.unit.services.data.sources.toml import write
 
 CONFIG = """\
 [[source]]
@@ -44,13 +45,7 @@ CSV = "time,value\n2026-01-01T00:00:00Z,1500\n2026-01-01T01:00:00Z,\n"
 
 
 async def tried(path: Path, text: str = CONFIG) -> dict[str, SourceTrial]:
-    return {each.name: each for each in await try_sources(load(written(path, text)), ManualClock())}
-
-
-def written(path: Path, text: str) -> Path:
-    file = path / "diem.toml"
-    file.write_text(text)
-    return file
+    return {each.name: each for each in await try_sources(load(write(path, text)), ManualClock())}
 
 
 async def test_every_source_is_tried_whatever_the_others_do(tmp_path: Path) -> None:
@@ -115,7 +110,7 @@ async def test_a_directory_below_one_that_may_not_be_entered_has_a_remedy(
     def refuse(*_arguments: object, **_options: object) -> NoReturn:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    table = load(written(tmp_path, FILES))
+    table = load(write(tmp_path, FILES))
     with monkeypatch.context() as patched:  # the tests may run as root, who may enter every directory
         patched.setattr(os, "scandir", refuse)
         patched.setattr(os, "stat", refuse)

@@ -97,7 +97,10 @@ def test_without_spark_files_are_removed_once_no_window_needs_them(
 POLICY = Policy(where=["--state-dir", "/s"], pipeline=["--window", "1h"], plan=["--movement", "1%"])
 
 
-def planned(*, pays: bool, minutes_ago: int = 0, twins: int = 0, balances: bool = False) -> str:
+def planned(
+    *, pays: bool, minutes_ago: int = 0, twins: int = 0, balances: bool = False, hour: float = 60, **report: Any
+) -> str:
+    """Return the output of ``diem plan``; a window of ``hour`` minutes ended so many minutes ago."""
     end = datetime.now(UTC) - timedelta(minutes=minutes_ago)
     figures = {"fan_out": 1.5, "connections": 3.0, "max_over_mean_load": 1.01, "fan_out_p99": 2}
     return json.dumps(
@@ -106,13 +109,14 @@ def planned(*, pays: bool, minutes_ago: int = 0, twins: int = 0, balances: bool 
             "file": "/s/plan.json" if pays else None,
             "pays": pays,
             "why": "saves much" if pays else "nothing better was found",
-            "window": {"from": (end - timedelta(hours=1)).isoformat(), "to": end.isoformat()},
+            "window": {"from": (end - timedelta(minutes=hour)).isoformat(), "to": end.isoformat()},
             "twins": twins,
             "report": {
                 "servers": {"4": {"current": figures, "plan": figures, "lpt": figures}},
                 "moves": {"endpoints": 2, "subscriptions": 0.004},
                 "saves_us_per_s": 5.0,
                 "balances": balances,
+                **report,
             },
         }
     )
@@ -130,10 +134,20 @@ class Scripted:
         return self.ends.get(arguments[0], CommandResult(0, "", ""))
 
 
+async def decided(output: str, last: dict[str, Any] | None = None) -> tuple[Decision, list[str]]:
+    """Return the decision of a round in which ``diem plan`` has this output, and its commands."""
+    run = Scripted(plan=CommandResult(0, output, ""))
+    return await run_round(run, POLICY, last), run.ran
+
+
+def figures_of(decision: Decision) -> dict[str, Any]:
+    assert decision.figures is not None
+    return decision.figures
+
+
 async def test_plan_that_pays_is_applied() -> None:
-    run = Scripted(plan=CommandResult(0, "starting Spark\n" + planned(pays=True) + "\n", ""))
-    decision = await run_round(run, POLICY)
-    assert run.ran == [
+    decision, ran = await decided("starting Spark\n" + planned(pays=True) + "\n")
+    assert ran == [
         "pipeline run --window 1h",
         "plan --json --no-submit --movement 1% --state-dir /s",
         "apply /s/plan.json --yes --state-dir /s",
@@ -145,32 +159,27 @@ async def test_plan_that_pays_is_applied() -> None:
 
 
 async def test_plan_that_does_not_pay_is_not_applied_and_the_reason_is_recorded() -> None:
-    run = Scripted(plan=CommandResult(0, planned(pays=False), ""))
-    decision = await run_round(run, POLICY)
-    assert len(run.ran) == 2
+    decision, ran = await decided(planned(pays=False))
+    assert len(ran) == 2
     assert decision.line().startswith("nothing: nothing better was found (S = 4")
 
 
 async def test_what_holds_a_plan_back_is_part_of_the_decision() -> None:
-    found = json.loads(planned(pays=False))
-    found["report"]["obstacle"] = {"kind": "movement", "text": "the best plan moves 69 %"}
-    decision = await run_round(Scripted(plan=CommandResult(0, json.dumps(found), "")), POLICY)
+    obstacle = {"kind": "movement", "text": "the best plan moves 69 %"}
+    decision, _ = await decided(planned(pays=False, obstacle=obstacle))
     assert decision.line().startswith("nothing: nothing better was found; the best plan moves 69 % (S = 4")
-    assert decision.figures is not None
-    assert decision.figures["obstacle"]["kind"] == "movement"
+    assert figures_of(decision)["obstacle"]["kind"] == "movement"
 
 
 async def test_a_plan_that_waits_or_balances_names_the_one_that_the_budget_forbids() -> None:
-    found = json.loads(planned(pays=True, balances=True))
-    found["report"]["obstacle"] = {"kind": "movement", "text": "a plan without a budget pays, but moves 69 %"}
-    run = Scripted(plan=CommandResult(0, json.dumps(found), ""))
-    waiting = await run_round(run, POLICY)
+    obstacle = {"kind": "movement", "text": "a plan without a budget pays, but moves 69 %"}
+    output = planned(pays=True, balances=True, obstacle=obstacle)
+    waiting, _ = await decided(output)
     assert waiting.line().startswith(
         "waiting: saves much; to be confirmed by the next window; a plan without a budget pays, but moves 69 % (S = 4"
     )
-    assert waiting.figures is not None
-    last = {"what": "waiting", "figures": {**waiting.figures, "uneven_since": found["window"]["from"]}}
-    applied = await run_round(run, POLICY, last)
+    last = {"what": "waiting", "figures": figures_of(waiting) | {"uneven_since": json.loads(output)["window"]["from"]}}
+    applied, _ = await decided(output, last)
     assert applied.line().startswith("applied p-1: saves much; a plan without a budget pays, but moves 69 % (S = 4")
 
 
@@ -183,21 +192,17 @@ async def test_the_plan_without_a_budget_is_searched_once_a_day_where_the_budget
     hours: int | None, obstacle: dict[str, Any], compares: bool
 ) -> None:
     at = {} if hours is None else {"compared_at": (datetime.now(UTC) - timedelta(hours=hours)).isoformat()}
-    found = json.loads(planned(pays=False))
-    found["report"]["compared"] = compares
-    run = Scripted(plan=CommandResult(0, json.dumps(found), ""))
-    decision = await run_round(run, POLICY, {"what": "nothing", "figures": {**at, **obstacle}})
-    assert ("--no-compare" in run.ran[1]) is not compares
-    assert decision.figures is not None
+    last = {"what": "nothing", "figures": {**at, **obstacle}}
+    decision, ran = await decided(planned(pays=False, compared=compares), last)
+    assert ("--no-compare" in ran[1]) is not compares
     # The next round knows when it was.
-    assert (decision.figures["compared_at"] == at.get("compared_at")) is not compares
+    assert (figures_of(decision)["compared_at"] == at.get("compared_at")) is not compares
 
 
 async def test_duplicate_process_names_are_reported_with_the_decision() -> None:
-    decision = await run_round(Scripted(plan=CommandResult(0, planned(pays=False, twins=1), "")), POLICY)
+    decision, _ = await decided(planned(pays=False, twins=1))
     assert "1 name was had by two processes at once" in decision.line()
-    assert decision.figures is not None
-    assert decision.figures["twins"] == 1
+    assert figures_of(decision)["twins"] == 1
 
 
 async def test_dry_run_submits_and_applies_nothing() -> None:
@@ -209,9 +214,8 @@ async def test_dry_run_submits_and_applies_nothing() -> None:
 
 @pytest.mark.parametrize(("minutes", "what"), [(55, "applied"), (65, "nothing")])
 async def test_plan_from_old_traffic_is_not_applied(minutes: int, what: str) -> None:
-    run = Scripted(plan=CommandResult(0, planned(pays=True, minutes_ago=minutes), ""))
-    decision = await run_round(run, POLICY)
-    assert (decision.what, len(run.ran)) == (what, 3 if what == "applied" else 2)
+    decision, ran = await decided(planned(pays=True, minutes_ago=minutes))
+    assert (decision.what, len(ran)) == (what, 3 if what == "applied" else 2)
     if what == "nothing":
         assert decision.line().startswith("nothing: no traffic was recorded after 20")
 
@@ -220,14 +224,11 @@ async def test_plan_that_balances_the_load_is_applied_when_the_next_window_is_un
     journal, decisions = Journal(tmp_path, lambda _: None), []
     # Windows of an hour, every 25 minutes; the second round finds the load even.
     for minutes_ago, pays in ((59, True), (50, False), (50, True), (25, True), (0, True)):
-        output = planned(pays=pays, minutes_ago=minutes_ago, balances=pays)
-        decision = await run_round(Scripted(plan=CommandResult(0, output, "")), POLICY, journal.last())
+        decision, _ = await decided(planned(pays=pays, minutes_ago=minutes_ago, balances=pays), journal.last())
         journal.record(decision, 1.0)
         decisions.append(decision.what)
     assert decisions == ["waiting", "nothing", "waiting", "waiting", "waiting"]
-    later = json.loads(planned(pays=True, balances=True))
-    later["window"]["from"] = (datetime.now(UTC) - timedelta(minutes=52)).isoformat()
-    decision = await run_round(Scripted(plan=CommandResult(0, json.dumps(later), "")), POLICY, journal.last())
+    decision, _ = await decided(planned(pays=True, balances=True, hour=52), journal.last())
     assert decision.what == "applied"
 
 
@@ -344,9 +345,6 @@ def test_unwritable_folder_is_named(tmp_path: Path) -> None:
 
 
 async def test_a_mode_that_costs_much_less_is_part_of_the_decision() -> None:
-    found = json.loads(planned(pays=False))
-    found["report"]["cheaper_mode"] = "diem up --mode single would take 50% less CPU"
-    decision = await run_round(Scripted(plan=CommandResult(0, json.dumps(found), "")), POLICY)
+    decision, _ = await decided(planned(pays=False, cheaper_mode="diem up --mode single would take 50% less CPU"))
     assert decision.line().endswith("; diem up --mode single would take 50% less CPU)")
-    assert decision.figures is not None
-    assert decision.figures["cheaper_mode"] in decision.line()
+    assert figures_of(decision)["cheaper_mode"] in decision.line()

@@ -1,8 +1,6 @@
 """`diem pipeline erase`: which pseudonyms it looks for, and what it says."""
 
 import json
-import os
-import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -11,7 +9,6 @@ import pytest
 
 pytest.importorskip("deltalake")
 
-from deploy import cli
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import Type
 from diem.traffic.salt import DAY_MS, DailySalt
@@ -20,6 +17,7 @@ from tests.support.day_boundary import wait_for_room_in_the_day
 from tests.support.delta import event, ids, write
 from tests.support.traffic import BEGIN, Life
 from tests.support.traffic import write as write_lines
+from tests.unit.learning.commands.conftest import Run
 
 DAY = date(2026, 1, 1)
 CLIENT = "4f2a9c"
@@ -27,18 +25,12 @@ Erase = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def erase(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Erase:
+def erase(run: Run, tmp_path: Path) -> Erase:
     """Run the command with the state directory ``tmp_path``; return its exit code and output."""
-    for name in [name for name in os.environ if name.startswith("DIEM_")]:
-        monkeypatch.delenv(name)
 
     def call(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["diem", "pipeline", "erase", *arguments, "--state-dir", str(tmp_path)])
-        with pytest.raises(SystemExit) as caught:
-            cli.app()
-        assert isinstance(caught.value.code, int)
-        out, err = capsys.readouterr()
-        return caught.value.code, out + err
+        code, out, err = run("pipeline", "erase", *arguments, "--state-dir", str(tmp_path))
+        return code, out + err
 
     return call
 

@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import os
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import date
@@ -13,12 +11,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from deploy import cli
-from deploy.cli import commands
 from deploy.cli.options import EXIT_NOTHING
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
-from diem.process import lifecycle
 from learning.commands.pipeline import as_objects, largest_rows, usage_table
 from learning.jobs.delta_table import committed_files
 from learning.jobs.sources import FileSource
@@ -28,25 +23,19 @@ from learning.statistics.model import UsageRow
 from tests.support.delta import bad, event
 from tests.support.delta import write as write_rows
 from tests.support.traffic import BEGIN, Life, write
+from tests.unit.learning.commands.conftest import Run
 
 DAY = date(2026, 1, 1)
 Pipeline = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Pipeline:
-    """Run the command in an empty directory; return its exit code and output."""
-    for name in [name for name in os.environ if name.startswith("DIEM_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+def pipeline(run: Run) -> Pipeline:
+    """Run the command; return its exit code and output."""
 
     def call(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["diem", "pipeline", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            cli.app()
-        assert isinstance(caught.value.code, int)
-        out, err = capsys.readouterr()
-        return caught.value.code, out + err
+        code, out, err = run("pipeline", *arguments)
+        return code, out + err
 
     return call
 
@@ -54,19 +43,22 @@ def pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--source", "rumours"], "--source is kafka, files or none, not rumours"),
-        (["--source", "kafka"], "no Kafka runs in"),
-        (["--window", "soon"], "'soon' is not a length of time"),
-        (["--from", "2026-01-01"], "--from needs --to"),
-        (["--from", "2026-01-02", "--to", "2026-01-01"], "the window is empty"),
-        (["--memory", "lots"], "--memory is an amount such as 512m or 4g, not lots"),
-        (["--name", "../up"], "--name has letters"),
+        ("run --source rumours", "--source is kafka, files or none, not rumours"),
+        ("run --source kafka", "no Kafka runs in"),
+        ("run --window soon", "'soon' is not a length of time"),
+        ("run --from 2026-01-01", "--from needs --to"),
+        ("run --from 2026-01-02 --to 2026-01-01", "the window is empty"),
+        ("run --memory lots", "--memory is an amount such as 512m or 4g, not lots"),
+        ("run --name ../up", "--name has letters"),
+        ("usage --from 2026-01-02 --to 2026-01-01", "--from 2026-01-02 is after --to 2026-01-01"),
+        ("usage --from yesterday", "yesterday"),
+        ("usage --memory 1t", "--memory is an amount such as 512m"),
     ],
 )
 def test_invalid_options_are_rejected_before_spark_starts(
-    pipeline: Pipeline, tmp_path: Path, arguments: list[str], expected: str
+    pipeline: Pipeline, tmp_path: Path, arguments: str, expected: str
 ) -> None:
-    code, text = pipeline("run", *arguments)
+    code, text = pipeline(*arguments.split())
     assert (code, expected in text, len(text.splitlines())) == (2, True, 1), text
     assert list(tmp_path.iterdir()) == []
 
@@ -81,25 +73,19 @@ def test_a_warehouse_of_this_machine_is_refused_on_a_cluster_before_spark_starts
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_java_one_line_says_what_to_do(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lacking", ["there is no Java 17 or newer", "pyspark is not installed"])
+def test_without_what_spark_needs_one_line_says_what_to_do(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
     def no_java() -> Path:
         raise NoJava
 
-    monkeypatch.setattr(java, "find", no_java)
-    code, text = pipeline("run", "--source", "files")
-    assert (code, text) == (
-        2,
-        "diem: the pipeline runs on Spark, and there is no Java 17 or newer: `make spark` installs what it needs\n",
-    )
-
-
-def test_without_pyspark_one_line_says_what_to_do(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    code, text = pipeline("run", "--source", "files")
-    assert (code, text) == (
-        2,
-        "diem: the pipeline runs on Spark, and pyspark is not installed: `make spark` installs what it needs\n",
-    )
+    if "Java" in lacking:
+        monkeypatch.setattr(java, "find", no_java)
+    else:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    expected = f"diem: the pipeline runs on Spark, and {lacking}: `make spark` installs what it needs\n"
+    assert pipeline("run", "--source", "files") == (2, expected)
 
 
 def test_status_without_tables_names_the_next_command(pipeline: Pipeline) -> None:
@@ -234,19 +220,3 @@ def test_json_has_days_as_text() -> None:
     assert as_objects(ROWS[:1]) == [
         {"day": "2026-01-01", "key": "", "plan": "anonymous", "endpoint": "", "answered": 5, "refused": 0}
     ]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (["--from", "2026-01-02", "--to", "2026-01-01"], "--from 2026-01-02 is after --to 2026-01-01"),
-        (["--from", "yesterday"], "yesterday"),
-        (["--memory", "1t"], "--memory is an amount such as 512m"),
-    ],
-)
-def test_an_invalid_option_is_a_one_line_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], expected: str
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["diem", "pipeline", "usage", *options])
-    assert commands.main() == lifecycle.EXIT_CONFIGURATION
-    assert expected in capsys.readouterr().err

@@ -1,30 +1,28 @@
 """The command ``diem recommend``."""
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from deploy.cli import commands
 from diem.process import lifecycle
 from learning.modes.configuration import Configuration
+from tests.unit.learning.commands.conftest import Run
 from tests.unit.learning.planning.recorded_traffic import recorded
 
 NUMBERS = ("--clients", "5000", "--endpoints", "200", "--updates", "50", "--cores-per-host", "4")
 COMMITTED = Path(__file__).parents[4] / "docs" / "benchmarks" / "2026-11-21" / "cost.json"
 
 
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["diem", "recommend", "--state-dir", str(folder / "none"), *arguments])
-    return commands.main()
+@pytest.fixture
+def recommend(run: Run) -> Run:
+    return partial(run, "recommend", "--state-dir", "none")
 
 
-def test_three_numbers_are_enough(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, tmp_path, *NUMBERS) == lifecycle.EXIT_OK
-    shown = capsys.readouterr().out
+def test_three_numbers_are_enough(recommend: Run) -> None:
+    code, shown, _ = recommend(*NUMBERS)
+    assert code == lifecycle.EXIT_OK
     assert "Run:   diem up --mode single\n" in shown
     assert "Next:  diem up --mode " in shown
     lines = shown.splitlines()
@@ -36,21 +34,17 @@ def test_three_numbers_are_enough(
     assert "Not measured" not in shown
 
 
-def test_json_is_one_object_and_the_map_is_a_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_one_object_and_the_map_is_a_file(recommend: Run, tmp_path: Path) -> None:
     file = tmp_path / "modes.svg"
-    assert run(monkeypatch, tmp_path, *NUMBERS, "--json", "--map", str(file)) == lifecycle.EXIT_OK
-    assert json.loads(capsys.readouterr().out)["mode"] == "single"
+    code, shown, _ = recommend(*NUMBERS, "--json", "--map", str(file))
+    assert (code, json.loads(shown)["mode"]) == (lifecycle.EXIT_OK, "single")
     assert file.read_text().startswith("<svg ")
 
 
-def test_requirements_and_costs_change_the_recommendation(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_requirements_and_costs_change_the_recommendation(recommend: Run) -> None:
     more = ("--survive", "1", "--growth", "3x", "--memory", "16G", "--p99", "1s", "--costs", str(COMMITTED))
-    assert run(monkeypatch, tmp_path, *NUMBERS, *more) == lifecycle.EXIT_OK
-    shown = capsys.readouterr().out
+    code, shown, _ = recommend(*NUMBERS, *more)
+    assert code == lifecycle.EXIT_OK
     assert "15,000 clients" in shown
     assert "grown 3 times" in shown
     assert "single: one server serves all clients: none is left when it fails" in shown
@@ -70,33 +64,20 @@ def test_requirements_and_costs_change_the_recommendation(
         (("--traffic", "missing"), "there is nothing to learn from in "),
     ],
 )
-def test_what_is_wrong_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    text: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(monkeypatch, tmp_path, *arguments) != lifecycle.EXIT_OK
-    written = capsys.readouterr()
-    assert written.out == ""
-    assert text in written.err
-    assert written.err.count("\n") == 1
+def test_what_is_wrong_is_one_line(recommend: Run, arguments: tuple[str, ...], text: str) -> None:
+    code, out, err = recommend(*arguments)
+    assert (code != lifecycle.EXIT_OK, out, err.count("\n")) == (True, "", 1)
+    assert text in err
 
 
-def test_recorded_traffic_is_a_load(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recorded_traffic_is_a_load(recommend: Run, tmp_path: Path) -> None:
     traffic = str(recorded(tmp_path))
-    assert run(monkeypatch, tmp_path, "--traffic", traffic, "--json") == lifecycle.EXIT_OK
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(recommend("--traffic", traffic, "--json")[1])
     assert found["load"]["endpoints"] == 16
     assert 0 < found["load"]["clients"] <= 80
     assert found["load"]["frames"] > found["load"]["updates"] > 0
     assert traffic in found["source"]
     # More clients than were recorded; what else there is stays.
-    assert run(monkeypatch, tmp_path, "--traffic", traffic, "--clients", "8000", "--json") == lifecycle.EXIT_OK
-    grown = json.loads(capsys.readouterr().out)
+    grown = json.loads(recommend("--traffic", traffic, "--clients", "8000", "--json")[1])
     assert grown["load"]["clients"] == 8000
     assert grown["load"]["updates"] == found["load"]["updates"]

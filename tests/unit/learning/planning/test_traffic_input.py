@@ -153,10 +153,3 @@ def test_files_that_no_window_needs_are_removed(tmp_path: Path) -> None:
     assert remove_old(tmp_path, RELEVANT_MS) == 1
     assert sorted(tmp_path.iterdir()) == [new, other]
     assert remove_old(tmp_path / "nowhere", RELEVANT_MS) == 0
-
-
-def test_window_without_subscriptions_differs_from_no_traffic(tmp_path: Path) -> None:
-    with pytest.raises(NoTrafficToPlan, match="there is no traffic yet"):
-        read_recorded(tmp_path, 1000)
-    with pytest.raises(NoTrafficToPlan, match="no client was subscribed"):
-        read_recorded(recorded(tmp_path) / "in", Window(0, 1000))

@@ -35,7 +35,7 @@ class Settings(EdgeSettings, TrafficSettings):
 
     @property
     def partitioned(self) -> bool:
-        """Whether the endpoints are divided among a group of servers."""
+        """True if a group of servers divides the endpoints."""
         return self.mode.startswith("z-") or self.mode == "xz"
 
     @property

@@ -46,10 +46,10 @@ class WriteRefused(DiemError):
 
 
 class WriteRights:
-    """Who writes: the holder of the key file, who may write all (``key`` is None), or of a write key of the store.
+    """Rights of a writer: holder of the key file, with all rights (``key`` is None), or of a write key in the store.
 
-    A request is checked twice: before its body is read (:meth:`begin`), when it costs one change, and once its
-    endpoints are known (:meth:`confirm`), when it costs the other changes, and a key that became invalid is refused.
+    A request is checked twice: before its body is read (:meth:`begin`), for one change, and once its endpoints are
+    known (:meth:`confirm`), for the others; a key invalidated in between is refused.
     """
 
     def __init__(self, access: Access, clock: Clock, key: Key | None = None) -> None:

@@ -35,7 +35,7 @@ class EndpointHead(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """Whether the endpoint was deleted."""
+        """True if the endpoint was deleted."""
         return self.kind == update.GONE
 
 

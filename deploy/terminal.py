@@ -75,7 +75,7 @@ class Terminal:
 
     @property
     def is_shown(self) -> bool:
-        """Whether progress bars are drawn."""
+        """True if progress bars are drawn."""
         return not self._quiet and self._out.is_terminal
 
     def info(self, text: str) -> None:

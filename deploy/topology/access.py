@@ -1,4 +1,4 @@
-"""Which clients need a token, and which tokens count: one answer for all processes of a system; pure.
+"""Clients that need a token, and accepted tokens: one policy for all processes of a system; pure.
 
 Servers behind a proxy and the metadata service listen on this machine, too: one with a weaker rule than the proxy would
 be a way around it. So the variable of any of these processes is a setting of all.
@@ -32,14 +32,14 @@ VARIABLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ClientAccess:
-    """What the operator decided about clients."""
+    """The operator's policy on clients."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     """Values of variables by their names in ``ACCESS``, without the keys."""
     token_keys: tuple[str, ...] = ()
     """Files and URLs of keys, besides those of the Data Service."""
     anonymous_reads: str = "auto"
-    """Whether readers of the Data Service need no key."""
+    """True if readers of the Data Service need no key."""
     data: str | None = None
     """Which clients may be sent data without a token; None: those that may read it without a key."""
     anonymous_plan: bool = False
@@ -47,7 +47,7 @@ class ClientAccess:
 
     @property
     def anonymous(self) -> str:
-        """Which clients need no token."""
+        """Clients exempt from tokens."""
         return self.settings.get("ANONYMOUS", "auto")
 
     def anonymous_data(self, *, trusts_loopback: bool) -> str:

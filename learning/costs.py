@@ -1,7 +1,7 @@
 """Constants of the load model, as measured: CPU time of updates, frames and connections.
 
-``Costs`` has those of a server with its bridge, on which plans depend; ``RoleCosts`` those of every kind of process,
-with standard errors, on which the comparison of modes depends. One file of ``make bench-cost`` has both.
+``Costs`` has those of a server with its bridge, for plans; ``RoleCosts`` those of every kind of process, with standard
+errors, for the comparison of modes. One file of ``make bench-cost`` has both.
 """
 
 import json
@@ -21,35 +21,35 @@ class Costs:
     update_us: float
     """Microseconds for one more update in a batch; the cost of waking up for the batch is in ``write_us``."""
     delivery_us: float
-    """Microseconds for one frame to one subscriber, over a connection of its own."""
+    """Microseconds for one frame to one subscriber, over its own connection."""
     connection_us_per_s: float
     """Microseconds per second for one open connection: its share of pings and status frames."""
     source: str = "given"
     """Human-readable origin of the figures."""
     move_us: float | None = None
-    """Microseconds for one subscription that moves; None for the cost of three frames."""
+    """Microseconds for moving one subscription; None for the cost of three frames."""
     write_us: float = 1750.0
-    """Microseconds for waking up for a write, whatever its number of updates; independent of the placement."""
+    """Microseconds for waking up for a write, independent of its number of updates and of the placement."""
     idle_us_per_s: float = 6500.0
     """Microseconds per second of an idle server; like ``write_us``, it does not affect plans."""
     link_delivery_us: float = 3.5
     """Microseconds for one frame over a proxy's link, a Unix socket; replaces ``delivery_us`` there."""
     merged_saving_us: float = 0.0
-    """Microseconds less for a frame that shares a send with another one of its write (``learning.modes.model``)."""
+    """Microseconds saved by a frame that shares a send with another of its write (``learning.modes.model``)."""
     proxy_merged_saving_us: float = 0.0
-    """The same of what is between the server and the client."""
+    """The same for processes between the server and the client."""
 
     connection_bytes: float = 3900.0
     """Memory of one open connection, without subscriptions (docs/performance.md)."""
 
     @property
     def moved_us(self) -> float:
-        """Cost of one subscription that moves: it is dropped, made again, and answered with a snapshot."""
+        """Cost of moving one subscription: drop it, recreate it, and answer with a snapshot."""
         return 3 * self.delivery_us if self.move_us is None else self.move_us
 
     @property
     def over_links(self) -> "Costs":
-        """These costs for servers whose clients are proxies."""
+        """These costs for servers with proxies as clients."""
         return replace(self, delivery_us=self.link_delivery_us)
 
 
@@ -69,7 +69,7 @@ DEFAULT: Final = Costs(
     connection_us_per_s=1.7,
     source="built in: make bench-cost, median of three runs on two shared cores",
 )
-"""Used where nothing was measured. Runs differ by 10 %; ``update_us`` and ``connection_us_per_s`` by up to 50 %."""
+"""Defaults without measurements. Runs differ by 10 %; ``update_us`` and ``connection_us_per_s`` by up to 50 %."""
 
 
 def read_costs(path: Path) -> Costs:
@@ -99,18 +99,18 @@ class Constant(NamedTuple):
 
 
 Amounts = Mapping[str, float]
-"""How often each constant counts, by its name: a linear form of the constants."""
+"""Coefficient of each constant by name: a linear form."""
 
 
 class Total(NamedTuple):
     """The value of a linear form."""
 
     value: float
-    """Without the constants that are not measured, so at least this."""
+    """A lower bound: without unmeasured constants."""
     error: float
     """Standard error, of independent constants."""
     unmeasured: tuple[str, ...] = ()
-    """Constants that count and have no measurement."""
+    """Contributing constants without a measurement."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class RoleCosts:
     source: str
     """Human-readable origin of the constants."""
     built_in: tuple[str, ...] = ()
-    """Constants that the file lacked, which are the built-in ones."""
+    """Constants missing in the file, for which built-in ones are used."""
     memory: Mapping[str, float] = field(default_factory=dict)
     """Resident memory of a process of each kind without clients, in bytes."""
 
@@ -272,11 +272,11 @@ ROLES: Final = RoleCosts(
         "composite": 46_800.0 * 1024,
     },
 )
-"""Used where nothing was measured; where only sums of several constants were, the errors are as large as that says."""
+"""Defaults without measurements; if only sums of several constants were measured, the errors reflect that."""
 
 
 def read_role_costs(path: Path, default: RoleCosts) -> RoleCosts:
-    """Return the constants of a file of ``make bench-cost``; those that it lacks, as earlier ones do, of ``default``.
+    """Return the constants in a file of ``make bench-cost``; missing ones, as in earlier files, from ``default``.
 
     Raises:
         BadCosts: the file cannot be read, or a figure is not a number of at least 0.
@@ -304,7 +304,7 @@ def read_role_costs(path: Path, default: RoleCosts) -> RoleCosts:
 
 
 def _error(path: Path, figures: Mapping[str, Any], name: str) -> float:
-    """Return the standard error of a figure; one without is as uncertain as it is large."""
+    """Return the standard error of a figure; without one, the figure itself."""
     value = figures.get(f"{name}_se", figures[name])
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise BadCosts(path, f'"{name}_se" must be a number of at least 0')

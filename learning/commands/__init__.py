@@ -1,1 +1,1 @@
-"""The commands of ``diem`` that learn from traffic or apply what was learnt: one module a group of commands."""
+"""The commands of ``diem`` that learn from traffic or apply plans: one module per group of commands."""

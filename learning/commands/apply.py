@@ -37,7 +37,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without aski
 
 
 class MigrationKind(NamedTuple):
-    """A direction of migration, with the states of a plan in progress and at the end."""
+    """A direction of migration, with the plan's states during and after it."""
 
     command: str
     """The command that shows its progress."""
@@ -184,7 +184,7 @@ def _ask(question: str, *, yes: bool) -> None:
 
 
 def names_file(plan: str) -> bool:
-    """Return whether the argument means a file, which may be missing, and not the name of a plan."""
+    """Return whether the argument is a file, possibly missing, rather than the name of a plan."""
     return Path(plan).is_file() or "/" in plan or plan.endswith(".json")
 
 
@@ -200,7 +200,7 @@ def read_plan(file: Path) -> tuple[str, bytes]:
 
 
 async def submit_once(service: MetadataService, name: str, content: bytes) -> PlanStatus:
-    """Return the status of a plan, submitting it if the service does not have it.
+    """Return the status of a plan, submitting it if missing in the service.
 
     Raises:
         MetadataUnavailable: no service answers.
@@ -215,7 +215,7 @@ async def submit_once(service: MetadataService, name: str, content: bytes) -> Pl
 
 
 async def select_to_apply(service: MetadataService, name: str | None) -> PlanStatus:
-    """Return the named plan; without a name the one in progress, else the latest that may be applied.
+    """Return the named plan; without a name the current one, else the latest applicable one.
 
     Raises:
         DiemError: there is none.
@@ -235,7 +235,7 @@ async def select_to_apply(service: MetadataService, name: str | None) -> PlanSta
 
 
 async def select_to_roll_back(service: MetadataService, name: str | None) -> PlanStatus:
-    """Return the named plan if it was applied last or is in progress; without a name that plan.
+    """Return the plan in progress or applied last, checking its name if given.
 
     Raises:
         DiemError: none was applied, or another one.
@@ -259,11 +259,11 @@ GIVE_UP_AFTER_S: Final = 600.0
 """Longest time without an answer. The migration itself continues when the service is back."""
 
 ShowProgress = Callable[[str, str], None]
-"""Called with a key and a text; the text is new if its key differs from that of the text before."""
+"""Called with a key and a text; a text is new if its key differs from the previous one."""
 
 
 class MigrationMonitor:
-    """Poll the status of one plan until its migration ends, across restarts of the metadata service."""
+    """Polls the status of one plan until its migration ends, across restarts of the metadata service."""
 
     def __init__(self, service: MetadataService, kind: MigrationKind, show: ShowProgress, clock: Clock) -> None:
         self._service = service
@@ -306,7 +306,7 @@ class MigrationMonitor:
         if plan.state in self._kind.in_progress:
             text = _describe(plan)
             self._show(re.sub(r"\d+", "", text), f"{text} ({self._clock.monotonic() - self._started_at:.0f} s)")
-        # A migration appears in the map at a later epoch; until that is read, the plan has its previous state.
+        # A migration appears in the map at a later epoch; until then, the plan has its previous state.
         elif plan.phase is not None and (plan.epoch or 0) > epoch:
             now = plan.state.replace("_", " ")
             raise DiemError(f"another command intervened: {plan.id} is {now} at epoch {plan.epoch}")

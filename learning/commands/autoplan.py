@@ -40,7 +40,7 @@ from learning.statistics.model import duplicate_recorders_warning
 DRAIN_S: Final = 30.0
 """Time for an interrupted command, with its JVM, to end."""
 NAME: Final = "autoplan"
-"""Name of the statistics and of the plan's file: each round replaces those of the round before."""
+"""Name of the statistics and of the plan's file, replaced in each round."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -130,7 +130,7 @@ def autoplan_command(
             journal.record(decision, elapsed_s)
             failed = decision.what == FAILED
             if not failed and pipeline is None and traffic is None:
-                # A pipeline removes what it has read. A window may have ended its own length ago.
+                # A pipeline removes what it has read. A window may be as old as its length.
                 remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, 2 * length + RELEVANT_MS))
             if once:
                 return
@@ -152,7 +152,7 @@ def learning_of(
 ) -> tuple[list[str] | None, list[str]]:
     """Return the options of ``diem pipeline run`` (None without Spark), and the options of ``diem plan`` for its input.
 
-    The input has the window's length in every round; other statistics in the warehouse are not used.
+    The input has the window's length in every round; other statistics in the warehouse are ignored.
     """
     given = [] if settings is None else settings.arguments()
     with_spark = importlib.util.find_spec("pyspark") is not None if spark is None else spark
@@ -176,12 +176,12 @@ APPLIED: Final = "applied"
 WOULD_APPLY: Final = "would apply"
 NOTHING: Final = "nothing"
 WAITING: Final = "waiting"
-"""The load is uneven in this window: a plan is applied if that of the next one is, too."""
+"""The load is uneven in this window: the plan is applied if the next window confirms it."""
 OVERLAP: Final = 0.1
-"""Share of its length by which a window may begin before the end of the one that it confirms."""
+"""Allowed overlap, as a share of its length, of a window with the one it confirms."""
 FAILED: Final = "failed"
 COMPARE_EVERY: Final = timedelta(days=1)
-"""Time for which a budget of moves that was enough counts as enough."""
+"""Time for which a sufficient budget of moves counts as sufficient."""
 RECENT: Final = timedelta(minutes=10)
 """Traffic of at most this age is recent, even if its window is shorter."""
 
@@ -195,14 +195,14 @@ class CommandResult(NamedTuple):
 
 
 class CommandRunner(Protocol):
-    """Run a command of ``diem`` to its end."""
+    """Runs a command of ``diem`` to its end."""
 
     async def __call__(self, *arguments: str) -> CommandResult:
         """Run the command with these arguments."""
 
 
 class StepFailed(DiemError):
-    """A command failed; the text is the last line that it printed."""
+    """A command failed; the text is its last line of output."""
 
 
 class NoNewTraffic(StepFailed):
@@ -229,7 +229,7 @@ class Policy:
     """Options of every round."""
 
     where: Sequence[str]
-    """Options of all commands that select the system."""
+    """Options of all commands for selecting the system."""
     pipeline: Sequence[str] | None
     """Options of ``diem pipeline run``; None without Spark: files are read instead."""
     plan: Sequence[str]
@@ -238,10 +238,10 @@ class Policy:
 
 
 async def run_round(run: CommandRunner, policy: Policy, last: Mapping[str, Any] | None = None) -> Decision:
-    """Run one round. A failure is a decision, too: the next round tries again.
+    """Run one round. A failure is a decision, too: the next round retries.
 
-    ``last`` is the entry of the round before in the journal. A plan that only balances the load is applied if it also
-    was uneven in the window before: sessions come and go, and what one window shows may be over in the next.
+    ``last`` is the previous round's entry in the journal. A plan that only balances the load is applied if the load was
+    uneven in the previous window, too: an imbalance in one window may be over in the next.
     """
     try:
         if policy.pipeline is not None:
@@ -261,7 +261,7 @@ async def run_round(run: CommandRunner, policy: Policy, last: Mapping[str, Any] 
 
 
 def decide(planned: dict[str, Any], last: Mapping[str, Any] | None, *, dry_run: bool) -> Decision:
-    """Decide what to do about the output of ``diem plan --json``."""
+    """Decide by the output of ``diem plan --json``."""
     why, name, figures, window = str(planned["why"]), planned["plan"], select_figures(planned), planned["window"]
     if (compared_at := last_comparison(planned, last)) is not None:
         figures["compared_at"] = compared_at
@@ -278,7 +278,7 @@ def decide(planned: dict[str, Any], last: Mapping[str, Any] | None, *, dry_run: 
 
 
 def last_comparison(planned: Mapping[str, Any], last: Mapping[str, Any] | None) -> str | None:
-    """Return when a plan was last compared with one without a budget of moves; None: never."""
+    """Return the time of the last comparison of a plan with one without a budget of moves; None: never."""
     if planned["report"].get("compared"):
         return datetime.now(UTC).isoformat()
     found: str | None = ((last or {}).get("figures") or {}).get("compared_at")
@@ -286,9 +286,9 @@ def last_comparison(planned: Mapping[str, Any], last: Mapping[str, Any] | None) 
 
 
 def needs_comparison(last: Mapping[str, Any] | None, now: datetime) -> bool:
-    """Return whether a plan that does not pay is to be compared with one without a budget of moves.
+    """Return whether to compare a plan that does not pay with one without a budget of moves.
 
-    That takes ten times the CPU time of the plan. Where the budget was enough, it is for a day.
+    That takes ten times the plan's CPU time. A budget that was sufficient counts as such for a day.
     """
     figures = (last or {}).get("figures") or {}
     compared_at = figures.get("compared_at")
@@ -296,14 +296,14 @@ def needs_comparison(last: Mapping[str, Any] | None, now: datetime) -> bool:
 
 
 def uneven_since(last: Mapping[str, Any] | None, window: Mapping[str, str]) -> str:
-    """Return the end of the first window that was uneven in all rounds up to this one, which is uneven."""
+    """Return the end of the first window in the current run of uneven rounds."""
     if last is None or last["what"] != WAITING:
         return window["to"]
     return str(last["figures"]["uneven_since"])
 
 
 def begins_after(window: Mapping[str, str], time: str) -> bool:
-    """Return whether a window begins after a time, or hardly before: windows of frequent rounds overlap."""
+    """Return whether a window begins after a time, or slightly before: windows of frequent rounds overlap."""
     start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
     return datetime.fromisoformat(time) <= start + OVERLAP * (end - start)
 
@@ -311,8 +311,8 @@ def begins_after(window: Mapping[str, str], time: str) -> bool:
 def is_old(window: Mapping[str, str], now: datetime) -> bool:
     """Return whether a window (``from``, ``to``, ISO 8601) ended longer ago than its length, and than ``RECENT``.
 
-    A window ends with the last event, and a server with clients records something every minute: since then there were
-    no clients, or nothing is recorded.
+    A window ends with the last event, and a server with clients records events every minute: since then there were no
+    clients, or recording is off.
     """
     start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
     return now - end > max(end - start, RECENT)
@@ -338,7 +338,7 @@ def _parse_json(text: str) -> dict[str, Any]:
 
 
 def select_figures(planned: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of ``diem plan --json`` that are recorded with a decision."""
+    """Return the figures of ``diem plan --json`` to record with a decision."""
     report = planned["report"]
     return {
         "window": planned["window"],
@@ -374,7 +374,7 @@ def _format_figures(figures: dict[str, Any] | None) -> str:
 
 
 MAX_ENTRY_BYTES: Final = 1 << 20
-"""Bytes that are read of the end of the log for its last entry."""
+"""Bytes read from the end of the log to find its last entry."""
 
 
 class Journal:
@@ -406,7 +406,7 @@ class Journal:
             yield
 
     def last(self) -> dict[str, Any] | None:
-        """Return the last entry; None if there is none that can be read."""
+        """Return the last entry; None without a readable one."""
         try:
             with self.file.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_ENTRY_BYTES))
@@ -442,8 +442,8 @@ class SubprocessRunner:
         self._stopping = stopping
 
     async def __call__(self, *arguments: str) -> CommandResult:
-        """Run a command to its end. Raises ``Interrupted`` when stopping: the command was sent SIGINT."""
-        # In a session of its own: Ctrl-C at a terminal reaches this process only, which forwards it once.
+        """Run a command to its end. Raises ``Interrupted`` when stopping, after sending it SIGINT."""
+        # In its own session: Ctrl-C at a terminal reaches only this process, which forwards it once.
         child = await asyncio.create_subprocess_exec(
             *pdeathsig_command((*command(), *arguments)),
             stdin=DEVNULL,

@@ -1,4 +1,4 @@
-"""The command ``diem pipeline erase``: remove what was recorded of a client, when a person asks for it."""
+"""The command ``diem pipeline erase``: removes a client's recorded data on request."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from learning.commands.spark_options import WarehouseOption
 from learning.spark import pipeline
 
 DAYS: Final = 400
-"""Days before today of which pseudonyms are computed, if the salt is so old."""
+"""Maximum number of past days to compute pseudonyms for, given an old enough salt."""
 _PSEUDONYM: Final = re.compile(r"[0-9a-f]{16}")
 
 
@@ -28,7 +28,7 @@ class Wanted:
     names: frozenset[str]
     """Hexadecimal."""
     days: tuple[date, ...]
-    """Days (UTC) of which the client's pseudonym is known."""
+    """Days (UTC) with a known pseudonym of the client."""
 
 
 def erase_command(
@@ -80,11 +80,10 @@ def erase_command(
 
 
 def find_pseudonyms(client: str | None, names: list[str], salt: Path, today: date) -> Wanted:
-    """Return the given pseudonyms, and those of a client on the days since that of a salt.
+    """Return the given pseudonyms, and a client's on the days since a salt's.
 
     Raises:
-        typer.BadParameter: nothing is given, or what is given is no pseudonym.
-        BadKeyFile: the salt is needed and cannot be read.
+        typer.BadParameter: nothing is given, or an invalid pseudonym. BadKeyFile: the salt is needed but unreadable.
     """
     if client is None and not names:
         raise typer.BadParameter("give the id of a client, or a --pseudonym")

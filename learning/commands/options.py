@@ -1,4 +1,4 @@
-"""The window of recorded traffic, as commands take it."""
+"""The window of recorded traffic in options of commands."""
 
 import typer
 

@@ -37,7 +37,7 @@ from learning.statistics.model import UsageRow
 
 DEFAULT_WINDOW: Final = "1h"
 DEFAULT_KEEP_DAYS: Final = 35
-"""The 31 days of a usage report, and some to make it."""
+"""The 31 days of a usage report, plus some to make it."""
 MIN_KEEP_DAYS: Final = 9
 """Statistics of a window of a day use the 7 days before it."""
 _SOURCES: Final = ("kafka", "files", "none")
@@ -173,7 +173,7 @@ async def _kafka_source(cluster: KafkaOptions) -> KafkaSource:
 
 
 def _records_files(state: StateDir, kafka: Mapping[str, Any]) -> bool:
-    """Return whether the local ``diem up`` records traffic in files although it uses Kafka; a named cluster wins."""
+    """Return whether the local ``diem up`` records traffic to files although it uses Kafka; a named cluster wins."""
     sink = state.read_processes().get("traffic", {}).get("sink")
     return sink == "files" and "kafka_bootstrap_servers" not in kafka
 
@@ -255,7 +255,7 @@ def _plain(value: date | str | int) -> str | int:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """A source and its lag; None where the lag is unknown."""
+    """A source and its lag, None if unknown."""
 
     source: SourceStatus
     unread: int | None
@@ -295,7 +295,7 @@ async def _unread(here: Warehouse, folder: Path, cluster: KafkaOptions | None) -
     files = FileSource(folder)
     lag = {files.name: await pipeline.unread_of(here, files)}
     if cluster is not None:
-        with suppress(DiemError):  # the lag of the topic is left out
+        with suppress(DiemError):  # leave out the topic's lag
             source = await _kafka_source(cluster)
             lag[source.name] = await pipeline.unread_of(here, source)
     return lag

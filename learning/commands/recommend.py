@@ -1,4 +1,4 @@
-"""The command ``diem recommend``: which mode, how many servers, until when, and what it costs."""
+"""The command ``diem recommend``: mode, number of servers, thresholds, and costs."""
 
 import json
 import os
@@ -131,7 +131,7 @@ def recommend_command(
     roles = ROLES if costs is None else read_role_costs(costs, ROLES)
     state = StateDir(state_dir)
     source = _source(state, traffic, given, Terminal(quiet=as_json))
-    # A plan says how many servers the recorded clients need: nothing about other clients, or other subscriptions.
+    # A plan tells the number of servers needed by the recorded clients, not by others or with other subscriptions.
     recorded = traffic is not None or source.present is not None
     plan = latest_plan(state.path / "planned") if recorded and subscriptions is None else None
     advice = Advice(source, roles, needs, factor, plan)
@@ -149,7 +149,7 @@ def recommend_command(
 
 
 def _source(state: StateDir, traffic: Path | None, given: dict[str, Any], terminal: Terminal) -> LoadSource:
-    """Return the load: of traffic that is named, else of numbers where there are enough, else of what runs."""
+    """Return the load: of the named traffic, else of sufficient numbers, else of the running system."""
     if traffic is not None:
         return overridden(from_traffic(traffic, terminal), given)
     if all(given[name] is not None for name in NUMBERS) or not state.socket().exists():

@@ -1,4 +1,4 @@
-"""Options of the commands that use Spark: where it runs, with what, and where its tables are."""
+"""Options of commands that use Spark: its location, resources and tables."""
 
 import functools
 import inspect
@@ -25,10 +25,10 @@ def _checked_memory(memory: str | None) -> str | None:
 
 
 def parse_folder(text: str) -> Folder:
-    """Return the folder of a path or ``file:`` URI, or the place in a bucket of an ``s3:`` or ``s3a:`` URI.
+    """Return the folder of a path or ``file:`` URI, or the location of an ``s3:`` or ``s3a:`` URI.
 
     Raises:
-        typer.BadParameter: it is a URI of anything else.
+        typer.BadParameter: any other URI.
     """
     if not is_uri(text):
         return Path(text).absolute()
@@ -46,7 +46,7 @@ def parse_folder(text: str) -> Folder:
 
 
 WarehouseOption = Annotated[
-    # The base of both kinds: typer takes one type.
+    # Common base: typer accepts only one type.
     PurePath | None,
     typer.Option(
         help="Where the tables are: a folder, file: URI or s3://BUCKET/PATH. Default: traffic/warehouse in the state "

@@ -2,11 +2,10 @@
 
 Reading order: ``warehouse`` is the layout on disk, ``bucket`` its paths in an object store, and ``delta_table`` the
 tables of one source in it. ``sources`` and ``traffic_topic`` provide lines, ``tables`` parses them into rows,
-``ingest`` runs the streaming query, which ``query_metrics`` measures, and whose ``checkpoint`` says what was read.
-``maintenance`` merges files of past days and drops old days, ``erasure`` removes what is stored of a client.
-``statistics`` and ``usage_report`` compute from the tables; ``history`` is what the statistics of later windows need of
-earlier events. ``spark_options`` says where Spark runs, ``spark_session`` starts and ends the JVM, and ``executors``
-prepares those of a cluster.
+``ingest`` runs the streaming query, measured by ``query_metrics``, with its progress in ``checkpoint``. ``maintenance``
+merges files of past days and drops old days, ``erasure`` removes a client's data. ``statistics`` and ``usage_report``
+compute from the tables; ``history`` condenses earlier events for the statistics of later windows. ``spark_options``
+configures Spark, ``spark_session`` starts and ends the JVM, and ``executors`` prepares a cluster's.
 
 Only these modules import PySpark. Those that always need it import it at module level, and are themselves imported once
 it is known to be installed; ``warehouse``, ``bucket``, ``delta_table``, ``sources``, ``traffic_topic``, ``checkpoint``,

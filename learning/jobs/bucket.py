@@ -1,8 +1,8 @@
-"""Paths in a bucket of an S3 service, with those methods of ``pathlib.Path`` that the pipeline needs of its tables.
+"""Paths in a bucket of an S3 service, with the methods of ``pathlib.Path`` needed for the pipeline's tables.
 
-Endpoint, region and credentials are those of the standard environment variables of AWS, or the role of the machine; the
-driver reads and writes with PyArrow and delta-rs, Spark's tasks with Hadoop's connector ``s3a``. Objects cannot be
-renamed: :meth:`BucketPath.rename` copies, so a reader may see both.
+Endpoint, region and credentials come from the standard environment variables of AWS, or the machine's role; the driver
+uses PyArrow and delta-rs, Spark's tasks Hadoop's connector ``s3a``. Objects cannot be renamed:
+:meth:`BucketPath.rename` copies, so a reader may see both.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _KEY: Final = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9._=-]*(/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)*")
 """Keys that need no escapes in URIs."""
 _LOCAL_REGION: Final = "us-east-1"
-"""Region of a service of one's own, which ignores it."""
+"""Dummy region for self-hosted services, which ignore it."""
 _ATTEMPTS: Final = 3
 _CONNECT_S: Final = 5
 _REQUEST_S: Final = 60
@@ -37,7 +37,7 @@ _LEFTOVER_MS: Final = 86_400_000
 
 @dataclass(eq=False)
 class BucketUnavailable(DiemError):
-    """The bucket does not exist, may not be used, or its service does not answer."""
+    """The bucket does not exist, access is denied, or its service does not answer."""
 
     template = "the bucket of {place} cannot be used ({reason}): nothing is lost, run it again later"
     retriable = True
@@ -47,7 +47,7 @@ class BucketUnavailable(DiemError):
 
 
 class BadBucket(ConfigurationError):
-    """A URI does not name a place in a bucket."""
+    """A URI is not a location in a bucket."""
 
 
 class ObjectStatus(NamedTuple):
@@ -60,12 +60,12 @@ class ObjectStatus(NamedTuple):
 class BucketPath(PurePosixPath):
     """A bucket and the key of an object in it, or the prefix of several; its text is the URI.
 
-    Methods raise ``BucketUnavailable``, and ``FileNotFoundError`` where those of ``pathlib.Path`` do.
+    Methods raise ``BucketUnavailable``, and ``FileNotFoundError`` like ``pathlib.Path``.
     """
 
     @classmethod
     def parse(cls, uri: str) -> "BucketPath":
-        """Return the place that a URI names. Raises ``BadBucket``."""
+        """Parse the location in a URI. Raises ``BadBucket``."""
         scheme, _, rest = uri.partition("://")
         bucket, _, key = rest.partition("/")
         key = key.rstrip("/")
@@ -78,21 +78,21 @@ class BucketPath(PurePosixPath):
 
     @property
     def key(self) -> str:
-        """The bucket and the key, as PyArrow names them."""
+        """The bucket and the key, in PyArrow's form."""
         return "/".join(self.parts)
 
     @property
     def spark_uri(self) -> str:
-        """The place as Hadoop names it."""
+        """The location in Hadoop's form."""
         return f"s3a://{self.key}"
 
     @property
     def digest(self) -> str:
-        """A short name of the place for files of this machine."""
+        """A short name of the location, for local files."""
         return hashlib.sha256(self.key.encode()).hexdigest()[:16]
 
     def require_bucket(self) -> None:
-        """Raise ``BucketUnavailable`` unless there is the bucket."""
+        """Raise ``BucketUnavailable`` unless the bucket exists."""
         try:
             there = BucketPath(self.parts[0]).exists()
         except BucketUnavailable as error:
@@ -101,7 +101,7 @@ class BucketPath(PurePosixPath):
             raise BucketUnavailable(self, "there is no such bucket")
 
     def exists(self) -> bool:
-        """Return whether there is an object, or any below this prefix."""
+        """Return whether this object exists, or any below this prefix."""
         with self._clear_errors():
             return bool(_file_system().get_file_info(self.key).type != _fs().FileType.NotFound)
 
@@ -185,7 +185,7 @@ def clear_bucket_errors(place: Folder) -> Iterator[None]:
 
 
 def _cause(error: OSError) -> str:
-    """Return what a service or its client says, without the stack of calls."""
+    """Return the message of a service or its client, without the stack trace."""
     text = " ".join(str(error).split())
     return re.sub(r"^When .*?AWS Error ", "", text)[:300]
 
@@ -208,7 +208,7 @@ def open_parquet(file: Folder) -> Iterator[Any]:
 
 
 def remove_tree(folder: Folder) -> None:
-    """Remove a folder with all that is in it, if it exists; of a local one, what can be removed."""
+    """Remove a folder with its content, if it exists; for a local one, as far as possible."""
     if not isinstance(folder, BucketPath):
         shutil.rmtree(folder, ignore_errors=True)
     elif folder.is_dir():
@@ -217,7 +217,7 @@ def remove_tree(folder: Folder) -> None:
 
 
 def download(source: BucketPath, folder: Path, pattern: str) -> None:
-    """Copy the objects below a prefix whose names match into a folder, which must not exist."""
+    """Copy matching objects below a prefix into a new folder."""
     folder.mkdir(parents=True)
     for each in source.glob(pattern):
         with open_binary(each) as stream, (folder / each.name).open("xb") as file:
@@ -225,7 +225,7 @@ def download(source: BucketPath, folder: Path, pattern: str) -> None:
 
 
 def temporary(place: BucketPath) -> BucketPath:
-    """Return a new prefix below a place; remove those of more than a day ago, whose processes were killed."""
+    """Return a new prefix below a location; remove leftovers of killed processes, older than a day."""
     now = time.time_ns() // 1_000_000
     for each in list(place.glob("*-*")):
         begun = each.name.partition("-")[0]
@@ -235,7 +235,7 @@ def temporary(place: BucketPath) -> BucketPath:
 
 
 class ObjectStore(NamedTuple):
-    """Where the buckets are; None: as the libraries find it."""
+    """Location of the buckets; None: the libraries' default."""
 
     endpoint: str | None
     """URL; None for that of AWS."""
@@ -243,7 +243,7 @@ class ObjectStore(NamedTuple):
 
 
 def service(environment: Mapping[str, str]) -> ObjectStore:
-    """Return the service that the standard environment variables name.
+    """Return the service from the standard environment variables.
 
     Raises:
         BadBucket: the endpoint is not a URL.
@@ -259,12 +259,12 @@ def service(environment: Mapping[str, str]) -> ObjectStore:
 
 
 def delta_location(folder: Folder) -> tuple[str, dict[str, str] | None]:
-    """Return the URI of a Delta table, and what delta-rs needs besides the environment."""
+    """Return the URI of a Delta table, and options for delta-rs beyond the environment."""
     if not isinstance(folder, BucketPath):
         return str(folder), None
     endpoint, region = service(os.environ)
     options = {
-        # A commit is the creation of an object that must not exist yet.
+        # A commit is the exclusive creation of an object.
         "aws_conditional_put": "etag",
         "connect_timeout": f"{_CONNECT_S}s",
         "timeout": f"{_REQUEST_S}s",

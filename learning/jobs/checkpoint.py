@@ -1,4 +1,4 @@
-"""Read the checkpoint of Spark's streaming query without Spark: which batches are committed, and what was read.
+"""Reads the checkpoint of Spark's streaming query without Spark: committed batches and read positions.
 
 A checkpoint has folders with one file per batch, named by its number, with one line per entry; ``<n>.compact`` replaces
 all files up to n. Names that begin with a dot are incomplete files and checksums.
@@ -14,21 +14,20 @@ from urllib.parse import unquote, urlsplit
 VERSION: Final = "v1"
 """First line of each file of a log."""
 MAX_REMOVED: Final = 100_000
-"""Names of removed files from which on a checkpoint is begun anew."""
+"""Number of names of removed files at which a checkpoint is reset."""
 _COMPACT: Final = ".compact"
 _OLD: Final = ".old"
 
 
 def query_id(checkpoint: Path) -> str:
-    """Return the identity of the query, which begins with its checkpoint: batches of another one are other batches."""
+    """Return the identity of the query, created with its checkpoint; batch numbers are valid only within one query."""
     return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
 
 
 def read_files(checkpoint: Path, since: int = 0) -> list[Path]:
-    """Return the files that a file source has read in committed batches.
+    """Return the files read by a file source in committed batches.
 
-    A path whose file was replaced since is left out: Spark does not read it again, and the new file must not count as
-    read.
+    Paths of files replaced since are left out: Spark does not read them again, but the new file must not count as read.
 
     Args:
         checkpoint: the checkpoint.
@@ -53,9 +52,9 @@ def remove_ingested(checkpoint: Path, since: int = 0) -> None:
 def begin_anew(checkpoint: Path) -> bool:
     """Remove the checkpoint of a file source if it has :data:`MAX_REMOVED` names of files, none of which exists.
 
-    Spark never forgets the name of a file that it has read, and rewrites them all in every tenth batch (SPARK-17604).
-    Without a checkpoint the next query is another one, and reads what is in the folder then: nothing that was read. Not
-    for a query that runs, or that has begun a batch and must repeat it. Returns whether it was removed.
+    Spark never forgets the name of a read file, and rewrites all names in every tenth batch (SPARK-17604). Without a
+    checkpoint, the next query starts over with the folder's content, which has no read files. Not for a running query,
+    or one that must repeat a begun batch. Returns whether it was removed.
     """
     old = checkpoint.with_suffix(_OLD)
     shutil.rmtree(old, ignore_errors=True)
@@ -64,7 +63,7 @@ def begin_anew(checkpoint: Path) -> bool:
     paths = [_local_path(entry["path"]) for entry in _entries(checkpoint / "sources" / "0")]
     if len(paths) < MAX_REMOVED or any(path.exists() for path in paths):
         return False
-    # Whole or not at all: a part of it would be the checkpoint of a query that has read less.
+    # Atomically: a part of it would be the checkpoint of a query that has read less.
     checkpoint.rename(old)
     shutil.rmtree(old, ignore_errors=True)
     return True

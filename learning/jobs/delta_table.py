@@ -1,7 +1,7 @@
-"""The Delta table of a source, by delta-rs and without Spark: which files count, and the commit of a batch.
+"""The Delta table of a source, via delta-rs without Spark: its valid files, and the commit of a batch.
 
-Both tables of docs/traffic.md section 2 are partitions of one Delta table, so that a batch is one commit. A file counts
-if the log names it; all others are leftovers of interrupted attempts, or wait for their removal. Spark reads and writes
+Both tables of docs/traffic.md section 2 are partitions of one Delta table, so that a batch is one commit. A file is
+valid if listed in the log; all others are leftovers of interrupted attempts, or await removal. Spark reads and writes
 the files as plain Parquet.
 """
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction, RemoveAction
 
 LOG: Final = "_delta_log"
-"""Folder of the log in that of the table."""
+"""Subfolder of the log."""
 STAGING: Final = "_staging"
-"""Folder of files that a batch is writing; readers skip names that begin with an underscore."""
+"""Folder for the files of a batch in progress; readers skip names that begin with an underscore."""
 RETENTION_H: Final = 24
-"""Hours before a file that left the log is removed: a reader may still use it."""
+"""Hours until a file dropped from the log is removed, as a reader may still use it."""
 LOG_RETENTION: Final = "delta.logRetentionDuration"
 PROPERTIES: Final = {
     "delta.deletedFileRetentionDuration": f"interval {RETENTION_H} hours",
@@ -36,7 +36,7 @@ PROPERTIES: Final = {
 }
 """Properties of every table."""
 WRITER: Final = "diem.writer"
-"""Property of a table in a bucket: the state that it is written with."""
+"""Property of a table in a bucket: identity of its writer's state."""
 _PARTITIONED_BY: Final = ("table", "day")
 
 
@@ -52,7 +52,7 @@ class TableUnusable(ConfigurationError):
 
 @dataclass(eq=False)
 class OtherWriter(ConfigurationError):
-    """The tables in a bucket are written with read positions of another machine or state directory."""
+    """The tables in a bucket belong to the read positions of another machine or state directory."""
 
     template = (
         "the tables in {folder} are written by a pipeline with another state directory, which knows what is read: use "
@@ -63,15 +63,15 @@ class OtherWriter(ConfigurationError):
 
 
 class RowsMissing(DiemError):
-    """Files of a batch are not where the driver looks for them."""
+    """Files of a batch are missing where the driver expects them."""
 
 
 class CommittedFile(NamedTuple):
-    """A file that the log names."""
+    """A file listed in the log."""
 
     path: Folder
     size: int
-    """Bytes, when it was committed."""
+    """Size in bytes when committed."""
     rows: int
     table: str
     day: date
@@ -112,7 +112,7 @@ def open_table(sink: Folder) -> "DeltaTable":
 
 
 def committed_files(sink: Folder, table: str | None = None) -> list[CommittedFile]:
-    """Return the files that count, sorted by path; none if there is no log.
+    """Return the valid files, sorted by path; none without a log.
 
     Args:
         sink: the folder of a source in the warehouse.
@@ -124,7 +124,7 @@ def committed_files(sink: Folder, table: str | None = None) -> list[CommittedFil
 
 
 def files_of(opened: "DeltaTable", sink: Folder) -> list[CommittedFile]:
-    """Return the files that count in an opened version of the table, in any order."""
+    """Return the valid files in an opened version of the table, in any order."""
     added = opened.get_add_actions(flatten=True)
     columns = ("path", "size_bytes", "num_records", "partition.table", "partition.day")
     values = (added.column(name).to_pylist() for name in columns)
@@ -137,7 +137,7 @@ def data_files(sink: Folder, table: str | None = None) -> list[Folder]:
 
 
 def prepare(sink: Folder, schema: str, writer: str | None = None) -> None:
-    """Create the table, or add the columns that it does not have yet; remove what an interrupted batch has staged.
+    """Create the table, or add missing columns; remove staged files of an interrupted batch.
 
     Args:
         sink: the folder; created if missing.
@@ -172,11 +172,11 @@ def prepare(sink: Folder, schema: str, writer: str | None = None) -> None:
 
 
 def require_writer(sink: Folder, writer: str | None) -> None:
-    """Raise ``OtherWriter`` if the table exists and has another writer: a lock of this machine does not exclude that.
+    """Raise ``OtherWriter`` if the table exists with another writer, which a local lock cannot exclude.
 
     Args:
         sink: the folder of a source in the warehouse.
-        writer: identity of the state with the read positions; None: the lock is enough.
+        writer: identity of the state with the read positions; None: the lock suffices.
     """
     if writer is not None and is_written(sink) and open_table(sink).metadata().configuration.get(WRITER) != writer:
         raise OtherWriter(sink)
@@ -199,7 +199,7 @@ def commit(sink: Folder, staged: Folder, query: str, batch: int, rows: int) -> N
         rows: number of rows that Spark has written.
 
     Raises:
-        RowsMissing: there are fewer or more in these files.
+        RowsMissing: the files have another number of rows.
     """
 
     def count(file: Folder) -> int:

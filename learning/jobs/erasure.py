@@ -1,4 +1,4 @@
-"""Erase clients, by their pseudonyms, from all that the pipeline keeps of them: tables, histories, files not yet read.
+"""Erases clients, by their pseudonyms, from everything the pipeline keeps: tables, histories, unread files.
 
 Statistics, usage reports and plans have no pseudonyms. Like all maintenance of tables, without Spark.
 """
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Erased(NamedTuple):
-    """What was removed."""
+    """Counts of removed data."""
 
     rows: int
-    """Of both tables, of all sources."""
+    """Rows of both tables, of all sources."""
     lines: int
-    """Of files that were not yet read, or are kept."""
+    """Lines of unread or kept files."""
 
 
 def erase(warehouse: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Erased:
@@ -46,15 +46,15 @@ def erase(warehouse: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Er
         for source in sorted({*warehouse.sources(), FileSource(folder).name}):
             locks.enter_context(warehouse.lock(source))
         rows = sum(erase_rows(warehouse.sink(source), pseudonyms) for source in warehouse.sources())
-        # Of all clients with open sessions: the next window reads the week before it, and writes another.
+        # With all clients' open sessions: the next window reads its preceding week, and writes a new one.
         remove_tree(warehouse.history)
         return Erased(rows, sum(erase_lines(file, pseudonyms) for file in complete_files(folder)))
 
 
 def erase_rows(sink: Folder, pseudonyms: Collection[str]) -> int:
-    """Remove the rows of clients, and lines in the quarantine that have a pseudonym in their text; return how many.
+    """Remove the rows of clients, and quarantined lines containing a pseudonym; return their number.
 
-    The files that had them are removed, as are all that no commit names. The caller holds the source's lock.
+    Their files are removed, as are all files without a commit. The caller holds the source's lock.
 
     Raises:
         TableUnusable: a file of the table is missing.
@@ -66,18 +66,18 @@ def erase_rows(sink: Folder, pseudonyms: Collection[str]) -> int:
     quoted = " OR ".join(f"contains(raw, '{name}')" for name in sorted(pseudonyms))
     with clear_errors(sink):
         removed: int = table.delete(f"client IN ({listed}) OR {quoted}")["num_deleted_rows"]
-        # Also if there is nothing to remove any more: an erasure may have been interrupted.
+        # Even with nothing left to remove: an erasure may have been interrupted.
         table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
         _forget_versions(table, sink)
     return removed
 
 
 def _forget_versions(table: "DeltaTable", sink: Folder) -> None:
-    """Remove earlier versions from the log: they name what was searched for."""
-    # A commit of its own: that of an interrupted erasure may be the last, and the last one stays.
+    """Remove earlier versions from the log, which contain the search terms."""
+    # A separate commit: an interrupted erasure's may be the last, and the last one stays.
     table.alter.set_table_properties({LOG_RETENTION: PROPERTIES[LOG_RETENTION]})
     table.create_checkpoint()
-    # Not by a shorter retention in the table: an interruption would leave it there, and readers without their versions.
+    # Not by a shorter retention in the table, which an interruption would leave there, removing versions in use.
     last = f"{table.version():020}"
     for file in sorted(list[Folder]((sink / LOG).glob("[0-9]*")), key=lambda file: file.name):
         if file.name < last:
@@ -85,7 +85,7 @@ def _forget_versions(table: "DeltaTable", sink: Folder) -> None:
 
 
 def erase_lines(file: Path, pseudonyms: Collection[str]) -> int:
-    """Remove the lines that have a pseudonym from a file; return how many. Its time stays: it is not read again."""
+    """Remove lines with a pseudonym from a file; return their number. Its time is kept, so that it is not reread."""
     names = [name.encode("ascii") for name in pseudonyms]
     lines = file.read_bytes().split(b"\n")
     kept = [line for line in lines if not any(name in line for name in names)]

@@ -1,4 +1,4 @@
-"""Executors of a cluster: ship our packages to them, and examine them before anything is read.
+"""Executors of a cluster: ships our packages to them, and examines them before anything is read.
 
 In local mode tasks run on this machine with this Python, and there is nothing to do.
 """
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 SHIPPED: Final = (diem, learning)
 """Packages whose functions run in tasks."""
 REQUIRED: Final = ("pyspark", "orjson")
-"""Distributions that these functions need, in the versions of the driver: each line is judged alike."""
+"""Distributions needed by these functions, in the driver's versions, so that lines are judged alike."""
 PROBES: Final = "_probe"
-"""Folder in the warehouse of files that prove a disk to be shared; readers skip names that begin with an underscore."""
+"""Folder in the warehouse for files that prove a shared disk; readers skip names that begin with an underscore."""
 _TOKEN: Final = "token"  # noqa: S105  # the name of a file
 _TASK_S: Final = 0.5
-"""Least time of a probing task: while it runs, its core takes no other, so each core of the cluster gets one."""
+"""Minimum duration of a probing task, which occupies its core, so that each core of the cluster gets one."""
 
 
 class ExecutorReport(NamedTuple):
-    """What one task found at its executor."""
+    """One task's findings at its executor."""
 
     host: str
     process: int
     versions: dict[str, str | None]
     """Versions of Python and of the required distributions; None: missing."""
     shared: bool
-    """Whether it read the driver's probe file and wrote its own."""
+    """True if it read the driver's probe file and wrote its own."""
 
 
 class ExecutorUnusable(ConfigurationError):
-    """An executor lacks something that tasks need."""
+    """An executor lacks a requirement of tasks."""
 
 
 class DiskNotShared(ExecutorUnusable):
-    """An executor has another folder at the path of the warehouse, or none."""
+    """An executor has a different folder at the warehouse's path, or none."""
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def prepared_executors(spark: "SparkSession", scratch: Path, folder: Path | None
     Args:
         spark: the session.
         scratch: for the archive of the packages.
-        folder: the one that all executors must have at this path, created if missing; None: they need none.
+        folder: folder required at this path on all executors, created if missing; None: not needed.
 
     Raises:
         ExecutorUnusable: an executor has other versions than the driver.
@@ -114,7 +114,7 @@ def _examine(spark: "SparkSession", folder: Path | None, probe: Path | None) -> 
                     f"the executor at {report.host} has {name} {there}, and the driver {version}: install the same "
                     "there, or name an environment that has it (PYSPARK_PYTHON, --conf spark.archives=...)"
                 )
-        # The driver must see what the executor wrote, too.
+        # The driver must also see the executor's file.
         if probe is not None and not (report.shared and _own_file(probe, report.host, report.process).is_file()):
             raise DiskNotShared(
                 f"the executor at {report.host} does not have the folder {folder} of this machine, although "
@@ -137,7 +137,7 @@ def _own_file(probe: Path, host: str, process: int) -> Path:
 
 
 def versions() -> dict[str, str | None]:
-    """Return the versions of Python and of the required distributions here; None for those that are missing."""
+    """Return the local versions of Python and of the required distributions; None for missing ones."""
     found: dict[str, str | None] = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in REQUIRED:
         try:

@@ -1,11 +1,11 @@
-"""Condensed history: the few events before a time that the statistics of later windows depend on.
+"""Condensed history: the few events before a time that affect the statistics of later windows.
 
-A session may begin 7 days before a window. So that a week of events is not read for every window, the statistics of a
+A session may begin 7 days before a window. To avoid reading a week of events for every window, the statistics of a
 window come with a condensed history (docs/traffic.md section 3.5): a table with the columns of ``events`` and some of
-its rows. A later window reads it instead of the events before its time, and has the same statistics to the last bit.
+its rows. A later window reads it instead of the events before its time, with bit-identical statistics.
 
-Each is a folder, named by its time in Unix ms. It is valid while the table ``events`` has as many rows before that time
-as when it was made. Otherwise, and if it is damaged, it is removed and the window is computed from all events.
+Each is a folder, named by its time in Unix ms. It is valid while the table ``events`` has the same number of rows
+before that time as at its creation. An invalid or damaged one is removed, and the window is computed from all events.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from learning.statistics.window import Window
 
 FORMAT: Final = "diem.history/1"
 LATENESS_MS: Final = 600_000
-"""A history ends this long before its window: events that arrive later than this invalidate it."""
+"""Time before its window at which a history ends: later arrivals invalidate it."""
 STEPS: Final = 4
 """Histories in the length of a window, at most: windows that overlap need an older one than the last."""
 _META: Final = "history.json"
@@ -39,7 +39,7 @@ _ROWS: Final = "events.parquet"
 
 
 def condense(events: DataFrame, at: int) -> DataFrame:
-    """Return the events before a time that windows from then on depend on, in the columns of the table ``events``.
+    """Return the events before a time that affect windows from then on, with the columns of the table ``events``.
 
     These are the events of open sessions, the last event of each life (a sign of life), the last event that confirms
     each endpoint, and counts whose middle is not before the time. The same as
@@ -71,33 +71,33 @@ def condense(events: DataFrame, at: int) -> DataFrame:
         .join(latest, "id", "left")
         .withColumn("open", is_open)
         .where(F.col("open") | is_ahead | F.col("latest").isNotNull())
-        # Other events of a session that has ended would begin it anew.
+        # Other events of an ended session would restart it.
         .withColumns({name: F.when(F.col("open"), F.col(name)) for name in ("client", "connection")})
         .select(*EVENT_COLUMNS)
     )
 
 
 def read(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[[str], None]) -> DataFrame:
-    """Return the events that the statistics of a window are computed from, with repeats.
+    """Return the input events of a window's statistics, with repeats.
 
     Args:
         table: the table ``events``. One frame for this and :func:`save`, so that both see the same files.
         warehouse: the warehouse.
         window: the window.
-        warn: called with a sentence for each history that is not valid.
+        warn: called with a sentence for each invalid history.
     """
     last = F.col("day") <= F.lit(_day(window.end) + timedelta(days=1))
     found = find(table, warehouse, window, warn)
     if found is None:
         return table.where((F.col("day") >= F.lit(_day(window.start - HISTORY_MS))) & last)
     at = int(found.name)
-    # Neither earlier days nor earlier row groups are read.
+    # Skips earlier days and earlier row groups.
     since = (F.col("day") >= F.lit(_day(at))) & (F.col("time") >= F.timestamp_millis(F.lit(at)))
     return table.sparkSession.read.parquet(spark_path(found / _ROWS)).unionByName(table.where(since & last))
 
 
 def find(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[[str], None]) -> Folder | None:
-    """Return the folder of the latest valid history for a window, if there is one; remove those that are not valid."""
+    """Return the folder of the latest valid history for a window, if any; remove invalid ones."""
     for folder in reversed(histories(warehouse)):
         at = int(folder.name)
         if window.start - HISTORY_MS < at <= window.start:
@@ -115,7 +115,7 @@ def histories(warehouse: Warehouse) -> list[Folder]:
 
 
 def _fault(folder: Folder, table: DataFrame) -> str | None:
-    """Return why a history cannot be used, or None."""
+    """Return the reason why a history is unusable, or None."""
     try:
         content = json.loads((folder / _META).read_text(encoding="utf-8"))
         is_whole = (content["format"], content["files"]) == (FORMAT, _digests(folder / _ROWS))
@@ -137,7 +137,7 @@ def _digests(folder: Folder) -> dict[str, str]:
 
 
 def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Window) -> Folder | None:
-    """Write the history for the windows after this one, and remove those that these do not need; return its folder.
+    """Write the history for the windows after this one, and remove unneeded ones; return its folder.
 
     None is written if there is a later one, or one that is a quarter of the window older at most.
 
@@ -148,7 +148,7 @@ def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Wind
         window: the window.
 
     Raises:
-        SparkFailed: an executor wrote to a folder of its own.
+        SparkFailed: an executor wrote to its own folder.
     """
     old, now = histories(warehouse), time.time_ns() // 1_000_000
     at = max(window.start, min(window.end, now) - LATENESS_MS)

@@ -1,8 +1,8 @@
-"""Ingest new traffic of a source into the warehouse: one query parses each line once and writes both tables.
+"""Ingests new traffic of a source into the warehouse: one query parses each line once and writes both tables.
 
-Exactly once, whatever is killed: Spark logs the offsets of a batch before it begins, its rows in both tables are one
-commit with its number, and a repeated batch that is committed already writes nothing. First job of the pipeline, which
-``learning.spark`` runs.
+Exactly once, despite kills: Spark logs the offsets of a batch before it begins, its rows in both tables are one commit
+with its number, and repeating a committed batch writes nothing. First job of the pipeline, which ``learning.spark``
+runs.
 """
 
 import json
@@ -101,7 +101,7 @@ def ingest(
             except StreamingQueryException as error:
                 raise writer.error or SparkFailed(f"{source.name} could not be read: {_cause(error)}") from error
             finally:
-                # A batch that this interrupts is repeated later. With a dead JVM there is nothing to stop.
+                # An interrupted batch is repeated later. With a dead JVM there is nothing to stop.
                 with suppress(Exception):
                     query.stop()
             lines += read
@@ -130,7 +130,7 @@ class BatchWriter:
         """Why the last batch is not committed, if that is not Spark's error."""
 
     def write(self, rows: DataFrame, number: int) -> None:
-        """Write a batch, unless it is committed already. Spark calls this in this process."""
+        """Write a batch unless already committed. Called by Spark in this process."""
         try:
             self._write(rows, number)
         except RowsMissing as error:
@@ -174,7 +174,7 @@ def _await_end(
     *,
     remove: bool,
 ) -> tuple[int, bool]:
-    """Wait until the query or the day ends; return the lines read, and whether the query has ended."""
+    """Wait for the end of the query or the day; return the number of lines read, and whether the query ended."""
     lines, seen, ended = 0, -1, False
     while not ended and (day is None or _today() <= day):
         ended = bool(query.awaitTermination(_POLL_INTERVAL_S))  # type: ignore[arg-type]  # a fraction will do
@@ -195,7 +195,7 @@ def _today() -> date:
 
 
 def _cause(error: Exception) -> str:
-    """Return the cause named in Spark's error text, in one line."""
+    """Return the cause in Spark's error text, in one line."""
     first = str(error).partition("\n")[0]
     before, _, cause = first.partition("terminated with exception: ")
     return (cause or before).partition(" SQLSTATE")[0][:500]

@@ -1,8 +1,8 @@
-"""Keep the tables of a source small: compaction of past days, and retention.
+"""Keeps the tables of a source small: compaction of past days, and retention.
 
-All of it is done by delta-rs in this process, without Spark: a commit of its own for each change, so that readers see
-the tables before it or after it, whatever is killed. The caller holds the source's lock: a removal of files that no
-commit names would take those that a running query is writing.
+Done by delta-rs in this process, without Spark: each change is one commit, so that readers see the tables before or
+after it, despite kills. The caller holds the source's lock: removing files without a commit would remove those of a
+running query.
 """
 
 from collections import Counter
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 MIN_FILES: Final = 8
-"""Small files of one table and day from which on they are merged."""
+"""Number of small files of one table and day from which they are merged."""
 SMALL_BYTES: Final = 64 << 20
-"""Size from which on a file is left alone."""
+"""Size from which a file is not merged."""
 
 
 def maintain(sink: Folder, today: date, keep_days: int | None = None) -> int:
-    """Compact the days before ``today`` (UTC); return by how many files.
+    """Compact the days before ``today`` (UTC); return the reduction in files.
 
-    Of days more than ``keep_days`` before it no rows are left; the files are removed a day later, as are those that
-    interrupted attempts left behind.
+    Days more than ``keep_days`` before it lose their rows; their files are removed a day later, as are leftovers of
+    interrupted attempts.
 
     Raises:
-        DeltaError: a day could not be compacted. Raised after all other days have been compacted.
+        DeltaError: a day could not be compacted; raised after compacting all other days.
     """
     if not is_written(sink):
         return 0

@@ -1,6 +1,6 @@
 """Metrics of the query that reads traffic, as a file for Prometheus' node exporter (its textfile collector).
 
-A file and no listener: the pipeline mostly is a command that ends, and whoever scrapes it would miss it.
+A file instead of a listener, because the pipeline is usually a short-lived command that scrapes would miss.
 """
 
 import json
@@ -33,7 +33,7 @@ _LAST_EVENT_S: Final = 10.0
 
 
 class QueryMetrics(StreamingQueryListener):
-    """Counts what queries report, and writes the file after each batch."""
+    """Counts reports of queries, and writes the file after each batch."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -58,7 +58,7 @@ class QueryMetrics(StreamingQueryListener):
         self.ended.set()
 
     def batch(self, progress: dict[str, Any]) -> None:
-        """Count a batch, as Spark reports it."""
+        """Count a batch reported by Spark."""
         if progress["numInputRows"]:
             self._lines += progress["numInputRows"]
             self._batches += 1
@@ -67,7 +67,7 @@ class QueryMetrics(StreamingQueryListener):
         behind = [source.get("metrics", {}).get("maxOffsetsBehindLatest") for source in progress["sources"]]
         known = [int(records) for records in behind if records is not None]
         self._lag = max(known, default=None)
-        # Without the file the pipeline works as well.
+        # The pipeline works even without the file.
         with suppress(OSError):
             replace_file(self._file, metrics.render()[0])
 
@@ -83,7 +83,7 @@ class QueryMetrics(StreamingQueryListener):
 
 @contextmanager
 def measured(spark: "SparkSession", file: Path | None) -> "Iterator[None]":
-    """Write the metrics of a query that runs meanwhile to a file; without one, do nothing."""
+    """Write the metrics of a query in the block to a file; without one, do nothing."""
     if file is None:
         yield
         return

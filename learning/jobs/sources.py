@@ -34,7 +34,7 @@ class TrafficSource(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of its folder in the warehouse, unique for each source with read positions of its own."""
+        """Name of its folder in the warehouse, unique per source with separate read positions."""
 
     @property
     def where(self) -> str:
@@ -114,7 +114,7 @@ class KafkaSource:
             .option("groupIdPrefix", self.options.names.pipeline)
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", self.records_per_batch)
-            # Records that the broker deleted before they were read are lost either way; ``SourceLag`` counts them.
+            # Records deleted by the broker before being read are lost either way; ``SourceLag`` counts them.
             .option("failOnDataLoss", "false")
             .load()
         )
@@ -172,9 +172,9 @@ class SourceLag(NamedTuple):
 
     unread: int
     lost: int = 0
-    """Records that the brokers deleted before they were read, or by which a log is shorter than what was read."""
+    """Records deleted by brokers before being read, or missing at the end of a log already read."""
 
 
 def unread_files(folder: Path, checkpoint: Path) -> SourceLag:
-    """Return the lag in a folder: its complete files that have not been read."""
+    """Return the lag in a folder: its unread complete files."""
     return SourceLag(len(set(complete_files(folder)) - set(read_files(checkpoint))))

@@ -1,4 +1,4 @@
-"""Where Spark runs and with what: the operator's options, and the settings of a session made from them. No JVM.
+"""Location and resources of Spark: the operator's options, and the resulting settings of a session. No JVM.
 
 Settings of the operator win, in this order: options of ``diem``, ``spark-submit``, ``spark-defaults.conf``; the rest
 are ours. Without a master Spark runs in this process's own JVM, on loopback only.
@@ -17,7 +17,7 @@ from learning.jobs.bucket import BucketPath, Folder, spark_settings
 
 LOOPBACK: Final = "127.0.0.1"
 MAX_LOCAL_CORES: Final = 8
-"""Most tasks at a time by default: more need a larger heap as well."""
+"""Default maximum of concurrent tasks: more need a larger heap as well."""
 _MEMORY_OF_CORE_MIB: Final = 512
 _MIN_MEMORY_MIB: Final = 1024
 _MAX_MEMORY_MIB: Final = 4096
@@ -26,7 +26,7 @@ SHUFFLE_PARTITIONS: Final = 16
 _LISTING_TASKS: Final = 8
 _PROPERTY: Final = re.compile(r"\s*([^\s=:#!]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
 _APPENDED: Final = {"spark.driver.extraJavaOptions": " ", "spark.jars": ","}
-"""Settings that have several values, and what separates these: ours are added to the operator's."""
+"""Settings with several values, and their separators: ours are added to the operator's."""
 _FORCED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """Settings that results depend on. Timestamps of Spark's default type have no statistics in Parquet files."""
 
@@ -42,7 +42,7 @@ class NoSpark(ConfigurationError):
 
 @dataclass(eq=False)
 class NotShared(ConfigurationError):
-    """Executors of a cluster would write to folders of their own."""
+    """Executors of a cluster would write to their own folders."""
 
     template = (
         "{what} {folder} is of this machine, and Spark runs at {master}: place it on a disk that all workers have at "
@@ -61,20 +61,20 @@ class SparkSettings:
     master: str | None = None
     """URL of the cluster, such as ``spark://host:7077``, ``yarn`` or ``k8s://https://host:6443``; or ``local[N]``."""
     conf: tuple[tuple[str, str], ...] = ()
-    """Any other settings of Spark."""
+    """Further settings of Spark."""
     memory: str | None = None
     """Heap of each JVM, in Java's notation: the driver's, and on a cluster each executor's. Python comes on top."""
     cores: int | None = None
-    """Tasks at a time."""
+    """Number of concurrent tasks."""
     shared_disk: bool = False
-    """Whether all workers have the warehouse at the path that it has here."""
+    """True if all workers have the warehouse at the same path."""
     ui: bool = False
-    """Whether the driver serves Spark's web page."""
+    """True to serve Spark's web page from the driver."""
     event_log: str | None = None
     """Folder or URI of the log for Spark's history server."""
 
     def arguments(self) -> list[str]:
-        """Return the options of ``diem`` with this meaning."""
+        """Return the equivalent options of ``diem``."""
         values = (
             *(("--master", self.master), ("--memory", self.memory), ("--cores", self.cores)),
             *(("--event-log", self.event_log), *(("--conf", f"{key}={value}") for key, value in self.conf)),
@@ -97,7 +97,7 @@ class SparkOptions:
     """The ``java`` program; None for the one that Spark finds."""
     shuffle_partitions: int = SHUFFLE_PARTITIONS
     bucket: bool = False
-    """Whether tables are in a bucket."""
+    """True if tables are in a bucket."""
 
     @property
     def log(self) -> Path:
@@ -134,7 +134,7 @@ def master_of(settings: SparkSettings, given: Mapping[str, str]) -> str:
 def require_shared(
     settings: SparkSettings, given: Mapping[str, str], folder: Path, what: str = "the warehouse (--warehouse)"
 ) -> None:
-    """Raise ``NotShared`` if Spark runs elsewhere and the operator has not said that workers have this folder."""
+    """Raise ``NotShared`` if Spark runs elsewhere and the operator has not declared this folder shared."""
     master = master_of(settings, given)
     if not is_local(master) and not settings.shared_disk:
         raise NotShared(folder, master, what)
@@ -160,7 +160,7 @@ def configuration(options: SparkOptions, given: Mapping[str, str]) -> dict[str, 
 
 
 def _chosen(settings: SparkSettings, given: Mapping[str, str], master: str) -> dict[str, str]:
-    """Return what the options of ``diem`` say."""
+    """Return the settings from the options of ``diem``."""
     chosen = {}
     if settings.memory is not None:
         chosen["spark.driver.memory"] = settings.memory
@@ -179,7 +179,7 @@ def _chosen(settings: SparkSettings, given: Mapping[str, str], master: str) -> d
 
 
 def is_uri(place: str) -> bool:
-    """Return whether the operator has named a URI (RFC 3986 section 3.1), not a path."""
+    """Return whether the operator has given a URI (RFC 3986 section 3.1), not a path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", place) is not None
 
 
@@ -188,7 +188,7 @@ def _as_uri(place: str) -> str:
 
 
 def spark_path(path: Folder) -> str:
-    """Return a path as Spark reads it: on a cluster, a local one without a scheme may be of another file system."""
+    """Return a path in Spark's form: on a cluster, a path without a scheme may mean another file system."""
     if isinstance(path, BucketPath):
         return path.spark_uri
     # Not ``as_uri``: Hadoop does not decode what that encodes.
@@ -202,10 +202,10 @@ def _defaults(options: SparkOptions, master: str) -> dict[str, str]:
         "spark.driver.memory": default_memory(master),
         "spark.driver.extraJavaOptions": " ".join(java),
         "spark.jars": ",".join(str(jar) for jar in options.jars),
-        # For each column of a query, PySpark would send the JVM the line of ours that made it: half of all its calls.
+        # For each column of a query, PySpark would send the JVM its line in our code: half of all calls.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
-        # Tables are read by their files: Spark would list 10,000 of them in as many tasks.
+        # Tables are read by their files, which Spark would list in as many tasks (10,000).
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(_LISTING_TASKS),
         "spark.sql.warehouse.dir": spark_path(options.scratch / "warehouse"),
         "spark.ui.enabled": "false",
@@ -223,17 +223,17 @@ def _local(options: SparkOptions) -> dict[str, str]:
 
 
 def _remote() -> dict[str, str]:
-    # All executors are examined before anything is read.
+    # All executors are examined before reading anything.
     return {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
 
 
 def default_cores() -> int:
-    """Return the tasks at a time in local mode."""
+    """Return the number of concurrent tasks in local mode."""
     return min(MAX_LOCAL_CORES, _usable_cores())
 
 
 def default_memory(master: str) -> str:
-    """Return the driver's heap: half a GiB a task, from 1 to 4 GiB, and at most a quarter of the machine's memory."""
+    """Return the driver's heap: half a GiB per task, from 1 to 4 GiB, and at most a quarter of the machine's memory."""
     number = re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master)
     cores = int(number[1]) if number else default_cores()
     quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (4 << 20)

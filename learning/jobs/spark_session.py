@@ -1,6 +1,6 @@
-"""A Spark session: its driver in this process's own JVM, with bounded memory and its leftovers in a scratch folder.
+"""A Spark session: its driver in this process's own JVM, with bounded memory and leftovers in a scratch folder.
 
-Without a cluster the JVM is all there is, and on loopback only.
+Without a cluster, everything runs in this JVM, on loopback only.
 """
 
 import contextlib
@@ -28,15 +28,15 @@ from learning.jobs.spark_options import LOOPBACK, SparkOptions, configuration, i
 
 def is_jvm_loss(error: Exception) -> bool:
     """Return whether ``error`` means that the JVM is gone or unresponsive."""
-    # The JVM itself raises Py4JJavaError: it lives.
+    # Py4JJavaError is raised by the JVM itself, so it is alive.
     if isinstance(error, OSError):
-        # Faults of our files name a file or are a full disk; a broken connection to the JVM is neither.
+        # Errors of our files name a file or are a full disk; a broken connection to the JVM is neither.
         return error.filename is None and error.errno not in {errno.ENOSPC, errno.EDQUOT}
     return isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
 
 
 def jvm_error(error: Exception) -> str | None:
-    """Return the JVM's error in one line; None for errors of other origin, including our own functions in tasks."""
+    """Return the JVM's error in one line; None for errors of other origin, including our functions in tasks."""
     if not isinstance(error, (Py4JJavaError, PySparkException)) or isinstance(error, PythonException):
         return None
     # Py4J puts the failed call before a line that begins with a colon.
@@ -72,8 +72,8 @@ class SparkFailed(DiemError):
 def spark_session(options: SparkOptions) -> SparkSession:
     """Start the JVM, or return the running session (whatever its options). Takes about 4 s.
 
-    Not for several threads at once: during the start it changes the working directory, the environment and standard
-    error of this process, which the JVM inherits and keeps.
+    Not thread-safe: during the start it changes this process's working directory, environment and standard error,
+    inherited by the JVM.
 
     Raises:
         SparkFailed: the JVM does not start.
@@ -92,14 +92,14 @@ def spark_session(options: SparkOptions) -> SparkSession:
     except (PySparkRuntimeError, OSError) as error:
         raise SparkFailed(f"Spark's JVM did not start: {str(error).splitlines()[0]}", options.log) from error
     except Exception as error:
-        # The JVM is there, and the cluster is not, or has no executor for us.
+        # The JVM is up, but the cluster is not, or has no executor for us.
         if (text := jvm_error(error)) is None:
             raise
         raise SparkFailed(f"Spark did not start at {settings['spark.master']}: {text}") from error
 
 
 def given_settings() -> dict[str, str]:
-    """Return the settings of the operator's ``spark-submit``, if it runs this process, else of ``spark-defaults.conf``.
+    """Return the settings of the operator's ``spark-submit``, if running this process, else of ``spark-defaults.conf``.
 
     Raises:
         ConfigurationError: the file cannot be read.
@@ -123,7 +123,7 @@ def open_spark(options: SparkOptions) -> Iterator[SparkSession]:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_ours)
     spark = spark_session(options)
-    # So does the thread of the accumulators, which is the first to notice the end of the JVM.
+    # So does the accumulators' thread, the first to notice the JVM's end.
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     try:
         yield spark
@@ -145,12 +145,12 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _jvm_environment(options: SparkOptions, *, local: bool) -> Iterator[None]:
-    """Set what the JVM inherits: Spark leaves ``artifacts`` in its working directory and prints a banner to stderr."""
+    """Set up the JVM's environment: Spark puts ``artifacts`` in its working directory and prints a banner to stderr."""
     given = {"PYSPARK_PYTHON": sys.executable}
     if local:
         given["SPARK_LOCAL_IP"] = LOOPBACK
     else:
-        # Workers have their Python elsewhere, if the operator says so.
+        # Workers may have their Python elsewhere, as set by the operator.
         given |= {name: os.environ[name] for name in given if name in os.environ}
     if options.java is not None:
         given["JAVA_HOME"] = str(options.java.resolve().parents[1])
@@ -186,7 +186,7 @@ _LOCK: Final = "lock"
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Provide a temporary folder; first remove those that killed processes left behind."""
+    """Provide a temporary folder; first remove those left behind by killed processes."""
     _remove_abandoned(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name, _lock_folder(Path(name)):
         yield Path(name)
@@ -198,14 +198,14 @@ def _lock_folder(folder: Path) -> Iterator[None]:
     new = folder / f"{_LOCK}.new"
     with new.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Renamed once it is locked: under its final name nobody sees it unlocked.
+        # Renamed once locked, so that it is never unlocked under its final name.
         new.rename(folder / _LOCK)
         yield
 
 
 def _remove_abandoned(temporary: Path) -> None:
     for lock in temporary.glob(f"{_PREFIX}*/{_LOCK}"):
-        # OSError: a folder of another user, or one that another process has just removed.
+        # OSError: another user's folder, or one just removed by another process.
         with suppress(OSError):
             _remove_unless_locked(lock)
 

@@ -1,4 +1,4 @@
-"""Compute the statistics of a window in Spark: the same as :mod:`learning.statistics.reference`, for any size.
+"""Computes the statistics of a window in Spark: the same as :mod:`learning.statistics.reference`, at any scale.
 
 The column ``at`` is an event's time in Unix ms. Sessions of connections are rebuilt first (docs/traffic.md section
 3.1), then the tables are computed from them. Second job of the pipeline, after ``ingest``.
@@ -49,15 +49,15 @@ class Tables(NamedTuple):
     endpoints: DataFrame
     sets: DataFrame
     pairs: DataFrame | None
-    """Only on request: of a set of d endpoints it takes d^2 / 2 rows."""
+    """Only on request: a set of d endpoints takes d^2 / 2 rows."""
     waste: DataFrame
     summary: Summary
     events: DataFrame
-    """The distinct events that these are computed from, with ``at``; cached."""
+    """The distinct input events, with ``at``; cached."""
 
 
 class CachedFrames:
-    """Frames that are used more than once: persisted until :meth:`free`, on disk where memory is short."""
+    """Reused frames: persisted until :meth:`free`, on disk if memory is short."""
 
     def __init__(self) -> None:
         self._frames: list[Any] = []
@@ -120,7 +120,7 @@ def compute(
         window: the window.
         name: name of the folder, which is replaced if it exists; by default that of the window.
         pairs: whether to compute the table ``pairs``.
-        warn: called with a sentence for each history that cannot be used.
+        warn: called with a sentence for each unusable history.
     """
     cache = CachedFrames()
     try:
@@ -166,10 +166,10 @@ def write(computed: Tables, window: Window, folder: Path, staging: BucketPath | 
 
 
 def _sorted(name: str, frame: DataFrame) -> DataFrame:
-    """Return the rows of a table in their order, which is also that of the files' names."""
+    """Return the rows of a table in order, also across the files by name."""
     ascending = [column != "weight" for column in ORDERS[name]]
     if name == "sets":
-        # There may be as many as clients: each task sorts a range of them, and writes a file.
+        # There may be as many rows as clients: each task sorts a range and writes a file.
         return frame.orderBy(*ORDERS[name], ascending=ascending)
     return frame.repartition(1).sortWithinPartitions(*ORDERS[name], ascending=ascending)
 
@@ -262,7 +262,7 @@ def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
 
 def _number_endpoints(endpoints: DataFrame) -> DataFrame:
     """Return the endpoints with their index in order of name: endpoint, index."""
-    # One task sorts them all: a few hundred thousand endpoints take it a second.
+    # Sorted by one task: a few hundred thousand endpoints take a second.
     index = F.row_number().over(Over.orderBy("endpoint")) - 1
     return endpoints.select("endpoint", index.alias("index"))
 
@@ -326,7 +326,7 @@ def _summary(
 ) -> Summary:
     lasting, connected, sets, endpoints = parts
     within = (F.col("at") >= window.start) & (F.col("at") < window.end)
-    # An event's delay is that of the first of its repeats.
+    # An event's delay is that of its first arrival.
     once = (
         timed.where(within)
         .groupBy("id")
@@ -361,7 +361,7 @@ def _active_minutes(lasting: DataFrame, window: Window) -> DataFrame:
 
 
 def session_events(events: DataFrame, window: Window) -> DataFrame:
-    """Return the events from which sessions are rebuilt."""
+    """Return the events for rebuilding sessions."""
     return events.where((F.col("at") >= window.start - HISTORY_MS) & (F.col("at") < window.end))
 
 
@@ -417,7 +417,7 @@ def subscription_intervals(events: DataFrame, lasting: DataFrame) -> DataFrame:
 
 
 def confirmed_endpoints(events: DataFrame) -> DataFrame:
-    """Return the endpoints confirmed by others than clients (docs/traffic.md section 3.2): endpoint, with repeats.
+    """Return the endpoints confirmed not only by clients (docs/traffic.md section 3.2): endpoint, with repeats.
 
     Args:
         events: distinct, those of :func:`session_events`.

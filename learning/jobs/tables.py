@@ -1,6 +1,6 @@
-"""Rows and schemas of the pipeline's tables (docs/traffic.md section 2): parse lines into them, and read them back.
+"""Rows and schemas of the pipeline's tables (docs/traffic.md section 2): parsing lines, and reading them back.
 
-Canonical lines, which are nearly all, are parsed by Spark's own functions, others in Python, in Spark's tasks.
+Canonical lines, nearly all, are parsed by Spark's own functions, others in Python, in Spark's tasks.
 """
 
 import time
@@ -47,9 +47,9 @@ SCHEMA: Final = (
     f"updates {_UPDATES}, requests {_REQUESTS}, unknown array<string>, sharers bigint, "
     "raw string, reason string, source string, table string, day date"
 )
-"""Schema of both tables: columns of the other one are null; the last two are in the paths of files."""
+"""Schema of both tables: the other table's columns are null; the last two are in the files' paths."""
 MAX_RAW_CHARS: Final = 4096
-"""Characters of a line that are kept in the quarantine."""
+"""Maximum number of characters kept of a quarantined line."""
 _FIELDS: Final = 16
 _COLUMNS: Final = tuple(
     part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").replace(_REQUESTS, "").split(",")
@@ -66,7 +66,7 @@ def parse_rows(lines: DataFrame, proof: Path | None = None) -> DataFrame:
 
     Args:
         lines: the lines.
-        proof: the file that executors must see, as their results would be lost otherwise; None in local mode.
+        proof: the file that executors must see, lest their results be lost; None in local mode.
     """
     # Row by row: an Arrow UDF would need pandas.
     parse = F.udf(parse_row if proof is None else partial(_parse_where_shared, proof), PARSED_SCHEMA)
@@ -90,7 +90,7 @@ def parse_rows(lines: DataFrame, proof: Path | None = None) -> DataFrame:
 def read_canonical(lines: DataFrame) -> DataFrame:
     """Add the column ``json``: the fields of a canonical line that is an event, else null.
 
-    Not all events are read, but those that are have the fields of :func:`parse_row`.
+    It covers only some events, with the same fields as :func:`parse_row`.
     """
     line = F.col("value").cast("string")
     is_canonical = (F.octet_length("value") <= MAX_EVENT_BYTES) & line.rlike(rf"\A(?:{CANONICAL})\z")
@@ -132,7 +132,7 @@ def _json_row() -> Column:
 
 
 def parse_row(line: bytes | None) -> tuple[Any, ...] | None:
-    """Return the fields of a line, as in :data:`PARSED_SCHEMA`; none of a line that is read already."""
+    """Return the fields of a line, as in :data:`PARSED_SCHEMA`; none for a line already read."""
     if line is None:
         return None
     try:
@@ -183,7 +183,7 @@ def quarantine(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
 def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
     sinks = [warehouse.sink(source) for source in warehouse.sources()]
     frames = [_read(spark, sink, files) for sink in sinks if (files := data_files(sink, table))]
-    # A frame of rows from here, even of none, would take a Python worker in each job.
+    # A frame made from rows here, even without any, would start a Python worker in each job.
     return reduce(DataFrame.unionByName, frames) if frames else spark.createDataFrame([], SCHEMA)
 
 
@@ -193,14 +193,14 @@ def _read(spark: SparkSession, sink: Folder, files: Iterable[Folder]) -> DataFra
 
 
 def write_local(frame: DataFrame, folder: Path, staging: BucketPath | None) -> None:
-    """Write a frame as Parquet files into a folder of this machine, which must not exist.
+    """Write a frame as Parquet files into a new folder of this machine.
 
-    Executors of a cluster write where they share a disk with this machine, or by way of a bucket.
+    Executors of a cluster write to a shared disk, or via a bucket.
 
     Args:
         frame: the rows.
         folder: the folder.
-        staging: place in the bucket for what executors have written; None: they share the disk.
+        staging: location in the bucket for the executors' files; None: they share the disk.
     """
     if staging is None or is_local(str(frame.sparkSession.sparkContext.master)):
         frame.write.parquet(spark_path(folder))

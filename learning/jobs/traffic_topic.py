@@ -21,7 +21,7 @@ async def kafka_source(options: KafkaOptions) -> KafkaSource:
     """Return the topic of recorded traffic as a source.
 
     Raises:
-        DiemError: it does not exist, because nothing has recorded traffic in this cluster.
+        DiemError: it does not exist: no traffic was recorded in this cluster.
         KafkaUnavailable: the cluster does not answer.
     """
     topic = options.names.traffic

@@ -1,6 +1,6 @@
 """Compute the usage report in Spark (docs/traffic.md section 4), equal to :func:`learning.statistics.reference.usage`.
 
-Separate from ``statistics``: it reads other events, over days instead of a window.
+Separate from ``statistics``, as it reads other events, over days instead of a window.
 """
 
 import shutil

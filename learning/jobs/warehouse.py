@@ -40,7 +40,7 @@ class NoTraffic(DiemError):
 
 @dataclass(eq=False)
 class OldTables(ConfigurationError):
-    """The tables of a source are of a release before they were Delta tables."""
+    """A source's tables are from a release before Delta tables."""
 
     template = (
         "the tables in {folder} are of an earlier release, which wrote no Delta tables: move that folder and "
@@ -68,11 +68,11 @@ class Warehouse:
     root: Path
     """Absolute."""
     bucket: BucketPath | None = None
-    """Where the tables and histories are; None: in ``root``, as all that only the driver needs always is."""
+    """Location of tables and histories; None: in ``root``, where the driver's own files always are."""
 
     @property
     def tables(self) -> Folder:
-        """Folder of what executors read and write."""
+        """Folder for executors' input and output."""
         return self.bucket or self.root
 
     def sink(self, source: str) -> Folder:
@@ -114,7 +114,7 @@ class Warehouse:
         return sorted(log.parent.name for log in self.tables.glob(f"*/{LOG}"))
 
     def writer(self) -> str | None:
-        """Return the identity of the read positions, with which alone tables in a bucket are written; else None."""
+        """Return the identity of the read positions, required for writing tables in a bucket; else None."""
         if self.bucket is None:
             return None
         file = self.root / "writer"
@@ -122,7 +122,7 @@ class Warehouse:
             self.root.mkdir(parents=True, exist_ok=True)
             new = file.with_name(f".writer.{os.getpid()}")
             new.write_text(secrets.token_hex(16), encoding="utf-8")
-            # Of two processes, both use what the first has written.
+            # Of two processes, both use the first one's.
             with suppress(FileExistsError):
                 os.link(new, file)
             new.unlink()
@@ -130,7 +130,7 @@ class Warehouse:
 
     @contextmanager
     def lock(self, source: str) -> Iterator[None]:
-        """Lock a source against other pipelines; the lock ends with this process, however that ends.
+        """Lock a source against other pipelines; the lock ends with this process in any case.
 
         Raises:
             DiemError: another pipeline holds the lock.
@@ -194,7 +194,7 @@ def _of_tables(sink: Folder) -> tuple[int, int, int, Mapping[str, int]] | tuple[
         return None, None, None, None
     files = committed_files(sink)
     events = sum(file.rows for file in files if file.table == EVENTS)
-    # A file that was removed by hand has no reasons any more.
+    # The reasons in a manually removed file are lost.
     quarantine = [file.path for file in files if file.table == QUARANTINE and file.path.exists()]
     return len(files), sum(file.size for file in files), events, _count_reasons(quarantine)
 

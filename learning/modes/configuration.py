@@ -1,11 +1,11 @@
-"""The scaling modes as the model distinguishes them, and the numbers of their processes."""
+"""The scaling modes as distinguished by the model, and the numbers of their processes."""
 
 import math
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 MAX_SERVERS: Final = 64
-"""Most servers of one ``diem up``, over all clones."""
+"""Maximum number of servers of one ``diem up``, over all clones."""
 PARTITIONS: Final = 12
 """Partitions of the updates topic, unless there are more servers."""
 
@@ -30,22 +30,22 @@ class Configuration(StrEnum):
 
     @property
     def behind_nginx(self) -> bool:
-        """Whether clients connect through nginx."""
+        """True if clients connect through nginx."""
         return self in {Configuration.ALL_TO_ALL, Configuration.X_BROADCAST, Configuration.X, Configuration.XZ}
 
     @property
     def partitioned(self) -> bool:
-        """Whether servers divide the endpoints."""
+        """True if servers divide the endpoints."""
         return self in _PARTITIONED
 
     @property
     def uses_kafka(self) -> bool:
-        """Whether updates go through Kafka."""
+        """True if updates go through Kafka."""
         return self is Configuration.X or self.partitioned
 
     @property
     def has_proxy(self) -> bool:
-        """Whether clients connect to a proxy, possibly of a composite."""
+        """True if clients connect to a proxy, possibly of a composite."""
         return self.partitioned and self is not Configuration.Z_CLIENT
 
 
@@ -78,12 +78,12 @@ class Size(NamedTuple):
 
     @property
     def largest_share(self) -> float:
-        """Share of the partitions that the fullest server of a clone has."""
+        """Share of the partitions on the fullest server of a clone."""
         return math.ceil(self.partitions / self.servers) / self.partitions
 
 
 def up_arguments(configuration: Configuration, size: Size, brokers: int = 1) -> tuple[str, ...]:
-    """Return the arguments with which ``diem`` starts this configuration."""
+    """Return the arguments of ``diem`` to start this configuration."""
     words = ["up", "--mode", configuration.mode]
     if configuration is not Configuration.SINGLE:
         words += ["--servers", str(size.servers)]

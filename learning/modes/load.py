@@ -1,4 +1,4 @@
-"""A load: clients and their subscriptions, updates and how they are written."""
+"""A load: clients and their subscriptions, updates and their batching."""
 
 import math
 from dataclasses import dataclass, replace
@@ -7,18 +7,18 @@ from typing import Final
 
 
 class Data(StrEnum):
-    """How clients get the data of an update."""
+    """Delivery of an update's data to clients."""
 
     NONE = "none"
-    """Not at all: the notification alone."""
+    """None: only the notification."""
     INLINE = "inline"
     """With the update."""
     GET = "get"
-    """By one GET of each update that they are sent."""
+    """By one GET per received update."""
 
 
 USUAL_BATCH: Final = 10.0
-"""Updates that are written together, where it is not known."""
+"""Default number of updates written together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class Load:
     subscriptions: float = 10.0
     """Of a client."""
     batch: float = USUAL_BATCH
-    """Updates that are written together."""
+    """Number of updates written together."""
     subscribers: float | None = None
-    """Clients that are sent an update; None: the mean number of subscribers of an endpoint."""
+    """Number of clients sent an update; None: an endpoint's mean number of subscribers."""
     data: Data = Data.INLINE
     data_bytes: float = 3500.0
     """Data of an update, not compressed: a series of 70 points."""
 
     @property
     def frames_per_update(self) -> float:
-        """Clients that are sent an update."""
+        """Number of clients sent an update."""
         if self.subscribers is not None:
             return self.subscribers
         return self.clients * self.subscriptions / self.endpoints if self.endpoints else 0.0
@@ -112,7 +112,7 @@ MAX_VALUE: Final = 1e9
 
 
 def any_of(probability: float, draws: float) -> float:
-    """Return the probability that any of ``draws`` independent events happens."""
+    """Return the probability of at least one of ``draws`` independent events."""
     return 1.0 if probability >= 1 else -math.expm1(draws * math.log1p(-probability))
 
 

@@ -1,4 +1,4 @@
-"""Recovery and delays that were measured and that the model does not derive (docs/performance.md, docs/benchmarks)."""
+"""Measured recovery times and delays, not derived by the model (docs/performance.md, docs/benchmarks)."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -32,7 +32,7 @@ RUNS: Final[Mapping[Configuration, Measured]] = {
 
 
 class Range(NamedTuple):
-    """Greatest values of the runs from which the constants are."""
+    """Greatest values of the runs behind the constants."""
 
     clients: float = 10_000
     endpoints: float = 1_000

@@ -1,6 +1,6 @@
-"""What a mode of a given size does with a load: its processes, and their use of CPU, memory, network and Kafka.
+"""Model of a mode of a given size under a load: its processes, and their use of CPU, memory, network and Kafka.
 
-Not in the model: connections that are opened or closed, lookups of owners, TLS, compression, tokens, recorded traffic.
+Not modelled: opening and closing of connections, lookups of owners, TLS, compression, tokens, recorded traffic.
 """
 
 import math
@@ -16,7 +16,7 @@ from learning.modes.load import Data, Load, any_of, touched
 SUBSCRIPTION_BYTES: Final = 170.0
 """Memory of one of ten subscriptions of a connection (docs/performance.md)."""
 RETAINED_BYTES: Final = 64 * 2**20
-"""Most data that a process retains, unless ``DIEM_*_RETAINED_DATA_BYTES`` says something else."""
+"""Default maximum of a process's retained data (``DIEM_*_RETAINED_DATA_BYTES``)."""
 FRAME_BYTES: Final = 110.0
 """An update without data as a frame (``make bench-display``)."""
 RECORD_BYTES: Final = 140.0
@@ -42,9 +42,9 @@ class RoleUse:
     work: Amounts
     """Work of all of them."""
     cores: float = 1.0
-    """Cores that one of them can use."""
+    """Maximum number of cores of one of them."""
     memory_bytes: float = 0.0
-    """Memory for clients and data of all of them, besides what a process takes without."""
+    """Memory of all of them for clients and data, beyond an idle process's."""
     connections: float = 0.0
     """Clients of the busiest of them."""
 
@@ -65,7 +65,7 @@ class Prediction:
     kafka_out_bytes: float
     """Read by bridges, a second."""
     burst: Amounts
-    """Work of the process that serves clients for one write, until the last client has it."""
+    """Work of the client-serving process for one write, until the last client has it."""
 
     def cpu(self, costs: RoleCosts) -> Total:
         """Return the CPU time of all processes, in microseconds a second."""
@@ -92,7 +92,7 @@ class Prediction:
         return Total(known, 0.0, tuple(unmeasured))
 
     def burst_s(self, costs: RoleCosts) -> float:
-        """Return the seconds for which the busiest process that serves clients sends one write."""
+        """Return the seconds that the busiest client-serving process takes to send one write."""
         return costs.value(self.burst) / 1e6
 
 
@@ -112,7 +112,7 @@ def predict(
     Args:
         configuration: the mode.
         size: its numbers of servers and clones.
-        load: what clients and writers do.
+        load: clients and writers.
         workers: processes of nginx.
         brokers: of Kafka.
         fan_out: mean number of servers of a clone that a client needs; None: of endpoints on random servers.
@@ -123,7 +123,7 @@ def predict(
 
 
 class MergedSaving(NamedTuple):
-    """What a frame that shares a send with another one of its write takes less, in microseconds."""
+    """Savings of a frame that shares a send with another of its write, in microseconds."""
 
     servers: float
     between: float
@@ -221,7 +221,7 @@ class _Model:
         return _role("data", 1, terms.added(forms))
 
     def _middle(self) -> list[RoleUse]:
-        """Return what is between the Data Service and the servers."""
+        """Return the processes between the Data Service and the servers."""
         load, size, configuration = self.load, self.size, self.configuration
         if configuration is Configuration.X_BROADCAST:
             feed = terms.feed_readers(size.servers, load.updates, load.writes)
@@ -284,7 +284,7 @@ class _Model:
         return [self._servers("websocket", busiest, mean), self._proxies()]
 
     def _server(self, updates: float, parts: float) -> Amounts:
-        """Return the work of a server, but for its clients."""
+        """Return the work of a server, excluding its clients."""
         if self.configuration is Configuration.ALL_TO_ALL:
             watched = 1.0
         elif self.configuration.partitioned:

@@ -1,4 +1,4 @@
-"""Which mode to run: the size of each under requirements, the cheapest, from where on another one is, and why.
+"""Choice of a mode: the size of each under requirements, the cheapest one, thresholds, and reasons.
 
 Reading order: ``Requirements``, ``fit`` (the least size of one mode), ``compare`` (all modes), ``thresholds`` along one
 quantity, ``cheapest_on`` a grid of two.
@@ -16,11 +16,11 @@ from learning.modes.measured import CALIBRATED, RUNS
 from learning.modes.model import NGINX_WORKERS, Prediction, predict
 
 UTILISATION: Final = 0.7
-"""Share of its cores that a process may use: above, waiting times grow fast."""
+"""Maximum utilisation of a process's cores, beyond which waiting times grow fast."""
 SIGNIFICANT: Final = 0.15
-"""Share of CPU time by which another mode must be cheaper to be worth a remark."""
+"""Share of CPU time saved by another mode that is worth a remark."""
 CAPACITY: Final = 10_000
-"""Clients of a server or proxy, unless ``DIEM_*_CAPACITY`` says something else."""
+"""Default capacity of a server or proxy in clients (``DIEM_*_CAPACITY``)."""
 NGINX_CLIENTS: Final = 16_000
 """Clients of a worker of nginx: each has two of its 32,768 connections."""
 _SERVERS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_SERVERS)
@@ -30,29 +30,29 @@ SINGLE_EDGES: Final = {
     Configuration.Z_PASSTHROUGH: "one proxy serves all clients",
     Configuration.Z_COMPOSITE: "one composite serves all clients",
 }
-"""Modes in which clients have a single process to connect to."""
+"""Modes with a single process for clients."""
 _FIXED: Final = frozenset({"data", "broadcast", "nginx", "proxy"})
-"""Processes whose load does not fall with the number of servers."""
+"""Processes with a load independent of the number of servers."""
 _CLONES: Final = {Configuration.Z_CLIENT: 1, Configuration.XZ: 2}
 """Modes with clones, and their least number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What must hold."""
+    """Requirements of a mode."""
 
     cores_per_host: int = 4
     memory_bytes: float | None = None
     """Of a host; None: any."""
     survive: int = 0
-    """Instances that serve clients which may fail: the others must carry the load."""
+    """Number of client-serving instances that may fail: the others must carry the load."""
     p99_s: float | None = None
     """Longest delay from a write to the client's event."""
     utilisation: float = UTILISATION
     capacity: int = CAPACITY
     """Clients of a server or proxy."""
     one_address: bool = False
-    """Clients connect to a single address."""
+    """True if clients need a single address."""
 
     @property
     def brokers(self) -> int:
@@ -67,7 +67,7 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A mode at its least size, or why it does not do."""
+    """A mode at its least size, or the reason why it is unsuitable."""
 
     configuration: Configuration
     prediction: Prediction
@@ -81,9 +81,9 @@ class Candidate:
     utilisation: float
     """That share."""
     fault: str | None = None
-    """Why it does not hold; None if it does."""
+    """Reason why it is unsuitable; None if suitable."""
     final: bool = False
-    """More servers would not change the fault."""
+    """True if more servers would not help."""
 
     @property
     def size(self) -> Size:
@@ -211,15 +211,15 @@ _NAMES: Final = {"data": "the Data Service", "broadcast": "the Broadcast node", 
 
 
 def compare(load: Load, costs: RoleCosts, needs: Requirements) -> list[Candidate]:
-    """Return all modes, the cheapest first; those that do not hold last."""
+    """Return all modes, cheapest first, unsuitable ones last."""
     found = [fit(each, load, costs, needs) for each in Configuration]
     return sorted(found, key=lambda each: (each.fault is not None, each.cpu.value))
 
 
 def choose(load: Load, costs: RoleCosts, needs: Requirements) -> Candidate | None:
-    """Return the cheapest mode that holds; None if none does."""
+    """Return the cheapest suitable mode; None without one."""
     best: Candidate | None = None
-    # A mode costs the least at its least size: most need not be sized.
+    # A mode is cheapest at its least size, so most need not be sized.
     least = {each: _floor(each, load, costs, needs) for each in Configuration}
     for configuration in sorted(Configuration, key=least.__getitem__):
         if best is not None and least[configuration] >= best.cpu.value:
@@ -237,7 +237,7 @@ def _floor(configuration: Configuration, load: Load, costs: RoleCosts, needs: Re
 
 
 def reason(other: Candidate, chosen: Candidate, costs: RoleCosts) -> str:
-    """Return in one line why a mode is worse than the chosen one."""
+    """Return the reason, in one line, why a mode is worse than the chosen one."""
     if other.fault is not None:
         return other.fault
     mine, theirs = chosen.prediction.cpu_by_role(costs), other.prediction.cpu_by_role(costs)
@@ -260,7 +260,7 @@ class Threshold:
 def thresholds(
     at: Callable[[float], Load], low: float, high: float, costs: RoleCosts, needs: Requirements
 ) -> list[Threshold]:
-    """Return which mode is cheapest between two values of a quantity, of which ``at`` makes loads.
+    """Return the cheapest modes between two values of a quantity, turned into loads by ``at``.
 
     The range is sampled in steps of a factor of 1.5, and borders are then found to 3 %.
     """
@@ -298,7 +298,7 @@ def cheapest_on(
 
 
 def outside_calibration(load: Load, servers: int) -> list[str]:
-    """Return what exceeds the runs from which the constants are, for people."""
+    """Return descriptions of quantities beyond the runs behind the constants."""
     values = {
         "clients": (load.clients, CALIBRATED.clients),
         "endpoints": (load.endpoints, CALIBRATED.endpoints),
@@ -319,7 +319,7 @@ def cheaper_mode(
     *,
     brokers: int | None = None,
 ) -> tuple[Candidate, float] | None:
-    """Return a mode that is cheaper than the present one by more than ``SIGNIFICANT``, and by which share.
+    """Return a mode cheaper than the present one by more than ``SIGNIFICANT``, and the share saved.
 
     The present mode counts at the size that it has, and with its ``brokers``; None: with those that it would need.
     """

@@ -1,4 +1,4 @@
-"""Which constant each amount of work multiplies: linear forms of ``learning.costs``, the only place that writes them.
+"""Amounts of work with their constants: linear forms of ``learning.costs``, written only here.
 
 With U updates that servers consume and F frames a second, and k connections, servers with their bridges take
 a U + b F + kappa k, and w for waking up for a write. In mode x each of S servers consumes every update; servers that
@@ -16,12 +16,12 @@ def consumed_updates(updates: float, hot: float, servers: int) -> float:
 
 
 def pairs(consumed: float, frames: float, connections: float) -> Amounts:
-    """Return the work of servers with their bridges, but for waking up, in the constants of ``Costs``."""
+    """Return the work of servers with their bridges, except waking up, in the constants of ``Costs``."""
     return {"update_us": consumed, "delivery_us": frames, "connection_us_per_s": connections}
 
 
 def server(updates: float, parts: float) -> Amounts:
-    """Return the work of a server, but for its clients; a write arrives in ``parts``, one for each partition."""
+    """Return the work of a server, excluding its clients; a write arrives in ``parts``, one per partition."""
     return {"server_update_us": updates, "server_part_us": parts, "server_idle_us_per_s": 1.0}
 
 
@@ -44,7 +44,7 @@ def clients_of(frame: str, sends: float, frames: float, connections: float, inli
 
 
 def bridge(updates: float, parts: float) -> Amounts:
-    """Return the work of a bridge with a consumer group of its own."""
+    """Return the work of a bridge with its own consumer group."""
     return {"bridge_update_us": updates, "bridge_part_us": parts, "bridge_idle_us_per_s": 1.0}
 
 
@@ -87,7 +87,7 @@ def data_service(updates: float, writes: float, gets: float) -> Amounts:
 
 
 def publisher(updates: float, writes: float) -> Amounts:
-    """Return what publishing to Kafka adds to the Data Service."""
+    """Return the Data Service's additional work for publishing to Kafka."""
     return {"publisher_update_us": updates, "publisher_write_us": writes, "publisher_idle_us_per_s": 1.0}
 
 
@@ -97,7 +97,7 @@ def feed_readers(readers: float, updates: float, writes: float) -> Amounts:
 
 
 def broadcast(updates: float, writes: float) -> Amounts:
-    """Return the work of the Broadcast node, but for its readers."""
+    """Return the work of the Broadcast node, excluding its readers."""
     return {"broadcast_update_us": updates, "broadcast_write_us": writes, "broadcast_idle_us_per_s": 1.0}
 
 

@@ -2,7 +2,7 @@
 
 Pure computation over numpy arrays. Reading order: an ``instance`` holds endpoints and subscription sets, in ``blocks``;
 ``fanout`` computes over one block, and a ``backend`` over all. ``objective`` defines load, fan-out and cost,
-``baselines`` what to compare with, ``options`` the goals and limits. ``planner`` computes a plan in five steps, each a
+``baselines`` other placements, ``options`` the goals and limits. ``planner`` computes a plan in five steps, each a
 module: ``hot`` chooses the hot set, ``multilevel`` searches (clusters, bisection, then ``refine`` on every level),
 ``relabel`` keeps leaf numbers, ``polish`` improves the placement by an optional package (``mt_kahypar``), ``publish``
 decides whether to adopt the plan. ``report`` describes it, and ``worth`` compares it with mode x.

@@ -1,4 +1,4 @@
-"""Run the functions of one block over all blocks, and add the results up."""
+"""Runs the functions of one block over all blocks, and adds up the results."""
 
 import operator
 from collections.abc import Callable, Sequence
@@ -77,7 +77,7 @@ class Backend(Protocol):
 
 
 class NumpyBackend:
-    """Blocks in this process, evaluated one by one: memory beyond the sets themselves is that of one block."""
+    """Blocks in this process, evaluated one by one: beyond the sets, memory for one block."""
 
     def __init__(self, parts: Sequence[Block], endpoints: int) -> None:
         self._blocks = list(parts)

@@ -1,4 +1,4 @@
-"""Baseline placements, which ignore subscriptions, and lower bounds that hold for any placement."""
+"""Baseline placements, which ignore subscriptions, and lower bounds for any placement."""
 
 import heapq
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ NAMES: Final = ("murmur2", "round_robin", "random", "lpt")
 
 
 def murmur2(endpoints: Sequence[str], partitions: int) -> Parts:
-    """Place endpoints as Kafka's default partitioner does."""
+    """Place endpoints like Kafka's default partitioner."""
     return np.array([partition_of(name.encode(), partitions) for name in endpoints], np.int32)
 
 

@@ -22,7 +22,7 @@ MAX_TOTAL_RATE: Final = 1 << 28
 WEIGHT_RESOLUTION: Final = 256
 """Units of the largest weight of a client in :func:`fan_out_change`: with it sums are exact in float64."""
 _CELLS: Final = 1 << 20
-"""Counts of pins in parts that are computed at a time."""
+"""Number of counts of pins in parts computed at a time."""
 _POWERS: Final = 0.5 ** np.arange(CLAMP + 1)
 
 
@@ -43,7 +43,7 @@ def weight_by_part(block: Block, part: Parts, k: int) -> Ints:
 
 
 def fan_out_change(block: Block, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
-    """Return the weight of the sets by what their fan-out grows by from ``before`` to ``part``, -k to k, and squares.
+    """Return the weight of the sets by the growth of their fan-out from ``before`` to ``part``, -k to k, and squares.
 
     The squares are sums of squared weights of clients, in ``client_weight`` / :data:`WEIGHT_RESOLUTION`, which is
     the most that a client can have, so a set of more weight is of several. A set with only hot endpoints has a fan-out

@@ -1,4 +1,4 @@
-"""Choose the hot endpoints: every server consumes them, and no client needs a particular server for them.
+"""Chooses the hot endpoints: consumed by every server, so that no client needs a particular one for them.
 
 Separate from its only caller, ``planner``, which alternates it with the search for the other endpoints.
 """
@@ -16,11 +16,11 @@ from learning.placement.objective import loads, server_of_endpoint
 from learning.placement.options import Problem
 
 BATCHES: Final = 8
-"""Batches in which endpoints are added: an endpoint's savings depend on those that are already hot."""
+"""Batches in which endpoints are added: savings depend on the endpoints already hot."""
 PREFIXES: Final = 8
-"""Prefixes tried of each order of the endpoints; each has half the length of the one before."""
+"""Prefixes tried of each order of the endpoints, each half as long as the previous one."""
 LEAVES: Final = 64
-"""Leaves that are compared at a time as places of endpoints that are hot no longer."""
+"""Leaves compared at a time as places of endpoints no longer hot."""
 
 
 def mandatory(problem: Problem) -> Mask:

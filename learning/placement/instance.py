@@ -48,15 +48,15 @@ class Instance:
     starts: Ints
     pins: Parts
     weight: Ints
-    """Seconds for which clients with this set were connected; equal sets are merged."""
+    """Connected seconds of clients with this set; equal sets are merged."""
     clients: Ints
     """Clients with each set."""
     seconds: float = 1.0
     """Length of the window: seconds connected divided by it are a mean number of connections."""
     busy: Floats | None = None
-    """Updates a second of each endpoint in the busy minutes; None where that was not recorded."""
+    """Updates per second of each endpoint in the busy minutes; None if not recorded."""
     batch: float = USUAL_BATCH
-    """Updates that are written together, which traffic does not record: the running Data Service counts them."""
+    """Updates written together, not in recorded traffic: counted by the running Data Service."""
 
     @classmethod
     def of(
@@ -152,8 +152,8 @@ def expected_counts(counts: Floats) -> Floats:
     """Return the expected counts of another window like this one: empirical Bayes with a gamma prior (Robbins, 1956).
 
     Counts are taken as Poisson, of means that are gamma distributed over the endpoints, with the parameters that fit
-    mean and variance of the counts. Few counts say little, and are drawn towards the mean of all; their sum stays.
-    Without this, an endpoint that nobody happened to watch would weigh next to nothing in the balance of loads.
+    mean and variance of the counts. Small counts are weak evidence, and shrink towards the overall mean; their sum is
+    preserved. Without this, an endpoint without chance viewers would weigh next to nothing in the balance of loads.
     """
     if not counts.size:
         return counts

@@ -1,7 +1,7 @@
 """Mt-KaHyPar (Gottesbueren et al., ALENEX'21), an optional package: place from scratch, or improve a placement.
 
-With one thread and a fixed seed, for the same result in every run. Weights are integers of 32 bits there: loads are
-rounded up, so that a limit it keeps is kept, and the weights of sets are scaled until no sum overflows.
+One thread and a fixed seed make runs reproducible. Weights are integers of 32 bits there: loads are rounded up, so that
+a limit it keeps is kept, and the weights of sets are scaled until no sum overflows.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,8 @@
-"""Objectives of a placement: load of servers, fan-out of clients, and what movement costs.
+"""Objectives of a placement: load of servers, fan-out of clients, and cost of movement.
 
 The search minimises :func:`planned_fan_out` within load limits (:func:`overload`); finished placements are compared by
 :func:`total_cost`. A new term belongs in both, and in the gains of the search: ``_best_moves`` of ``refine``, and
-``affinity``, ``gains`` and ``removal_savings`` of ``fanout``. The hot set is chosen by a criterion of its own, in
-``hot``.
+``affinity``, ``gains`` and ``removal_savings`` of ``fanout``. The hot set has its own criterion, in ``hot``.
 """
 
 from collections.abc import Sequence
@@ -93,7 +92,7 @@ def summarise_fan_out(weight: Ints) -> FanOut:
 
 
 def added_load(instance: Instance, costs: Costs, hot: Mask, servers: int) -> float:
-    """Return the load added by every server consuming the ``hot`` endpoints, as a share of the whole load."""
+    """Return the load added by consuming the ``hot`` endpoints on every server, as a share of the whole load."""
     whole = float(loads(instance, costs).sum())
     return float(instance.expected[hot].sum()) * costs.update_us * (servers - 1) / whole if whole > 0 else 0.0
 
@@ -152,7 +151,7 @@ def clients_of_servers(instance: Instance, backend: Backend, part: Parts, server
     weight = backend.weight_by_part(part, servers) * (2.0**instance.shift / instance.seconds)
     needed, anywhere = weight[:servers], float(weight[servers])
     ordered = np.sort(needed)
-    # What the servers with the fewest would have, if these alone shared the others; it is at least their own.
+    # Clients per server if the servers with the fewest alone shared the others; at least their own.
     levels = (np.cumsum(ordered) + anywhere) / np.arange(1, servers + 1)
     result: Floats = np.maximum(needed, levels[levels >= ordered][-1])
     return result

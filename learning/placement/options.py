@@ -1,4 +1,4 @@
-"""Options of the planner, and the weights of the search that follow from them."""
+"""Options of the planner, and the resulting weights of the search."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,7 +24,7 @@ from learning.placement.objective import (
 )
 
 MIN_HELD_OUT: Final = 8
-"""Clients below which a fold says nothing."""
+"""Number of clients below which a fold is meaningless."""
 AMPLE_SUBSCRIBERS: Final = 64.0
 """Mean subscribers of an endpoint from which no clients are held out: the gain of others is then within a point."""
 LEAF_WEIGHT: Final = 0.25
@@ -52,7 +52,7 @@ class PlanOptions:
     hot_budget: float = 0.005
     """Share of the whole load that hot endpoints may add."""
     capacity: float | None = None
-    """Clients that a server accepts; endpoints with more subscribers are hot as far as their budget allows."""
+    """A server's limit of clients; endpoints with more subscribers become hot as far as the budget allows."""
     movement_budget: float | None = None
     """Share of the subscriptions that may move; None for no limit. Requires the current number of partitions."""
     horizon_s: float = 86_400.0
@@ -60,9 +60,9 @@ class PlanOptions:
     hold_out: float = 0.2
     """Share of the clients held out, for whom a plan made from the others is evaluated; 0 for none."""
     reference: bool = False
-    """Whether the report compares with Mt-KaHyPar, if it is installed: takes longer than the plan."""
+    """True to compare with Mt-KaHyPar in the report, if installed: takes longer than the plan."""
     polish: bool = False
-    """Whether V-cycles of Mt-KaHyPar, if it is installed, improve a new placement: it then depends on the package."""
+    """True to improve a new placement by V-cycles of Mt-KaHyPar, if installed: it then depends on the package."""
 
     def __post_init__(self) -> None:
         if not self.servers or min(self.servers) < 1:

@@ -1,4 +1,4 @@
-"""Compute a plan: hot set, partitions, a leaf for every endpoint, and whether adopting it pays."""
+"""Computes a plan: hot set, partitions, a leaf for every endpoint, and whether adopting it pays."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -52,11 +52,11 @@ class PlanResult:
     pays: bool
     why: str
     balances: bool = False
-    """Whether it pays because it balances an uneven load."""
+    """True if it pays by balancing an uneven load."""
     obstacle: Obstacle | None = None
-    """What keeps it from paying, if that is known."""
+    """Obstacle to paying, if known."""
     saves: bool = False
-    """Whether it pays by what it saves, perhaps beside balancing the load."""
+    """True if it pays by its savings, perhaps besides balancing the load."""
 
 
 def plan(

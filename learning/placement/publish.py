@@ -1,4 +1,4 @@
-"""Evaluate placements, and decide whether to adopt one: error bars, hold-out and hysteresis.
+"""Evaluates placements, and decides whether to adopt one: error bars, hold-out and hysteresis.
 
 Separate from its only caller, ``planner``: that searches with an approximate objective, this computes the exact one.
 """
@@ -49,7 +49,7 @@ class EvaluatedPlacement:
     partitions: int
     cost: float
     error: float
-    """Standard error of what ``cost`` saves against the current placement, for the clients of another window."""
+    """Standard error of the savings against the current placement, for the clients of another window."""
     imbalance: float
     """Largest load of a server over the mean, the worst of all planned numbers of servers."""
     imbalance_error: float
@@ -61,9 +61,9 @@ class EvaluatedPlacement:
     move_cost: float
     """Cost of these moves, spread over the horizon."""
     overfull: bool = False
-    """Whether a server has more clients than it accepts."""
+    """True if a server has more clients than it accepts."""
     held_out: "HeldOut | None" = None
-    """Figures for clients that the search did not use; None where they were not computed."""
+    """Figures for clients not used by the search; None if not computed."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ class HeldOut:
 
 
 class Obstacle(StrEnum):
-    """What keeps a better placement from being adopted."""
+    """Obstacle to adopting a better placement."""
 
     MOVEMENT = "movement"
     """The budget of moves: without it, a placement pays."""
     CHANCE = "chance"
     """It saves more than its moves cost, but not more than the error of the sample."""
     HOLD_OUT = "hold_out"
-    """It pays for the clients that it was made from, not for those held out."""
+    """It pays for the clients it was made from, but not for those held out."""
     BALANCE = "balance"
     """The fullest server would have more than the tolerated load."""
 
@@ -98,11 +98,11 @@ class PublishDecision:
     pays: bool
     why: str
     balances: bool = False
-    """Whether it pays because it balances the load: to be confirmed by the next window."""
+    """True if it pays by balancing the load, to be confirmed by the next window."""
     obstacle: Obstacle | None = None
-    """Why it does not pay; None where nothing better was found, or its moves cost more than it saves."""
+    """Reason why it does not pay; None if nothing better was found, or its moves cost more than it saves."""
     saves: bool = False
-    """Whether it pays by what it saves, perhaps beside balancing the load."""
+    """True if it pays by its savings, perhaps besides balancing the load."""
 
 
 def evaluate(

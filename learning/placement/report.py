@@ -21,7 +21,7 @@ from learning.placement.options import Problem
 from learning.placement.publish import EvaluatedPlacement, PublishDecision
 
 POLISHED = "polished"
-"""Name of the candidate that Mt-KaHyPar improved."""
+"""Name of the candidate improved by Mt-KaHyPar."""
 
 
 def build_report(

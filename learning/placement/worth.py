@@ -17,7 +17,7 @@ from learning.placement.objective import consumed_updates, merged_frames
 
 @dataclass(frozen=True)
 class Worth:
-    """What all servers take together; times in microseconds per second."""
+    """Totals over all servers; times in microseconds per second."""
 
     updates_us: float
     """Consuming updates."""
@@ -49,7 +49,7 @@ def placement_worth(
 
 
 def mode_x_worth(instance: Instance, costs: Costs, servers: int, *, met: float = 0.0) -> Worth:
-    """Return what mode x takes: every server consumes every update, and a client needs one connection."""
+    """Return the totals of mode x: every server consumes every update, and a client needs one connection."""
     links = float(instance.weight.sum()) / instance.seconds
     every = np.ones(len(instance.endpoints), np.bool_)
     return _worth(instance, costs, consumed_updates(instance, every, servers), links, met)

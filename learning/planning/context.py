@@ -27,18 +27,18 @@ SHARED: Final = ProxyMode.SHARED
 
 @dataclass(frozen=True, slots=True)
 class RunningSystem:
-    """A running system; if it was not started here, only the URLs are known."""
+    """A running system; if started elsewhere, only the URLs are known."""
 
     metadata: tuple[str, ...]
     """Base URLs of the internal listeners of metadata services."""
     mode: Mode | None = None
     proxy: ProxyMode | None = None
-    """Mode of its proxies; None if there are none, or if it is unknown."""
+    """Mode of its proxies; None without any, or if unknown."""
     proxies: int = 0
     batch: float | None = None
-    """Updates that are written together; None if that is not known."""
+    """Number of updates written together; None if unknown."""
     capacity: int | None = None
-    """Clients that each server accepts; None if that is not known."""
+    """Limit of clients per server; None if unknown."""
 
 
 async def find_system(state: StateDir, url: str | None) -> RunningSystem:
@@ -56,7 +56,7 @@ async def find_system(state: StateDir, url: str | None) -> RunningSystem:
 
 
 def system_from_status(status: dict[str, Any]) -> RunningSystem:
-    """Return the system that a reply of ``status`` describes.
+    """Return the system described by a reply of ``status``.
 
     Raises:
         DiemError: its mode has no metadata service, or that does not run now.
@@ -108,7 +108,7 @@ async def connect(state: StateDir, url: str | None, key_file: Path | None) -> tu
 
 
 def run_step(work: Callable[[], Awaitable[T]]) -> T:
-    """Run one step of a command and return its result; ends the command when it fails or is interrupted."""
+    """Run one step of a command and return its result; end the command on failure or interruption."""
     found: list[T] = []
 
     async def keep() -> None:
@@ -116,7 +116,7 @@ def run_step(work: Callable[[], Awaitable[T]]) -> T:
 
     code = run_interactive(keep)
     if not found:
-        # An interrupted step is not a completed one: a script must not continue.
+        # An interrupted step is incomplete: a script must not continue.
         raise typer.Abort if code == lifecycle.EXIT_OK else typer.Exit(code)
     return found[0]
 
@@ -136,11 +136,11 @@ class PlanRequest:
     movement: float | None = None
     """Share of the subscriptions that may move; None: any."""
     compare: bool = True
-    """Whether a plan that does not pay within ``movement`` is compared with the best one without it."""
+    """True to compare a plan that does not pay within ``movement`` with the best one without it."""
     costs: Path | None = None
     capacity: int | None = None
-    """Clients that a server accepts; None: what the system says, else the default of the setting."""
+    """Limit of clients per server; None: the system's, else the setting's default."""
     warehouse: PurePath | None = None
     """Folder or bucket of the pipeline's tables; None: in ``traffic``."""
     settings: SparkSettings = field(default_factory=SparkSettings)
-    """Where Spark runs, if it is needed."""
+    """Options of Spark, if needed."""

@@ -1,4 +1,4 @@
-"""Compute a plan for a running system, evaluate it for the mode that runs, and report it: the work of ``diem plan``.
+"""Computes a plan for a running system, evaluates it for the current mode, and reports it: the work of ``diem plan``.
 
 Needs NumPy: import it after ``require_planner``.
 """
@@ -39,12 +39,12 @@ from learning.statistics.model import duplicate_recorders_warning
 from metadata.plans.plan import Plan, encode, overfull
 
 MAX_NAMED: Final = 10
-"""Hot endpoints that a report names."""
+"""Maximum number of hot endpoints named in a report."""
 
 
 @dataclass(frozen=True)
 class EvaluatedPlan:
-    """A plan, whether it pays to apply it, and why (not)."""
+    """A plan, and the verdict on applying it, with the reason."""
 
     plan: Plan
     pays: bool
@@ -134,9 +134,9 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
 
 
 def _capacity(request: PlanRequest, system: RunningSystem) -> int | None:
-    """Return how many clients a server accepts; None where they connect to proxies, whose links do not count.
+    """Return the limit of clients per server; None if they connect to proxies, whose links do not count.
 
-    A mode that is not known counts as one without proxies, as for its costs.
+    An unknown mode counts as one without proxies, as for its costs.
     """
     direct = system.proxy is None and system.mode in {None, Mode.Z_CLIENT}
     return request.capacity or system.capacity or CAPACITY if direct else None
@@ -152,7 +152,7 @@ def _clients(report: Mapping[str, Any], capacity: int, clones: int) -> dict[str,
 
 
 def _cheaper_mode(instance: Instance, system: RunningSystem, servers: int, roles: RoleCosts) -> str | None:
-    """Return a sentence about a mode that would cost much less than the one that runs; None if none would."""
+    """Return a sentence about a mode much cheaper than the current one; None without one."""
     load = instance.load
     if system.mode in {None, Mode.XZ} or not (load.clients > 0 and load.updates > 0):
         # The number of composites is not known here, nor are clients whose sets stay in Spark.
@@ -164,7 +164,7 @@ def _cheaper_mode(instance: Instance, system: RunningSystem, servers: int, roles
 
 
 def _configuration(system: RunningSystem) -> Configuration:
-    """Return the configuration that runs; of an unknown one, that with the same connections."""
+    """Return the current configuration; if unknown, one with the same connections."""
     if system.mode is None:
         kinds = {ProxyMode.SHARED: Configuration.Z_SHARED, ProxyMode.PASSTHROUGH: Configuration.Z_PASSTHROUGH}
         return Configuration.Z_CLIENT if system.proxy is None else kinds[system.proxy]
@@ -296,7 +296,7 @@ def _costs_of(worth: Worth, of_proxies: float, prefix: str = "") -> dict[str, fl
 
 @dataclass(frozen=True)
 class PlanRun:
-    """The plan of one ``diem plan``, and the traffic that it was made from."""
+    """The plan of one ``diem plan``, and its input traffic."""
 
     traffic: PlanningInput
     made: EvaluatedPlan
@@ -305,7 +305,7 @@ class PlanRun:
 
     @property
     def encoded(self) -> bytes:
-        """The plan as a file and as the metadata service has it."""
+        """The plan in its form for the file and the metadata service."""
         return encode(self.made.plan)
 
     def write(self, file: Path) -> None:

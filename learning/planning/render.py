@@ -148,7 +148,7 @@ def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def obstacle(found: Mapping[str, Any]) -> str:
-    """Return what keeps a plan from paying, and what to do about it."""
+    """Return the obstacle to a plan, with the remedy."""
     match found["kind"]:
         case "movement":
             return (
@@ -165,7 +165,7 @@ def obstacle(found: Mapping[str, Any]) -> str:
 
 
 def window_line(start: str, end: str, minutes: int, active: int | None) -> str:
-    """Return over which window (ISO 8601, UTC) figures are means, and in how many of its minutes there were clients."""
+    """Return the window (ISO 8601, UTC) of mean figures, with its number of minutes with clients."""
     same_day = start[:10] == end[:10]
     first, last = (time[11:16] if same_day else time[:16].replace("T", " ") for time in (start, end))
     known = "" if active is None else f"; clients in {active} of {amount(minutes, 'minute')}"
@@ -173,7 +173,7 @@ def window_line(start: str, end: str, minutes: int, active: int | None) -> str:
 
 
 def _effect_in_mode(report: Mapping[str, Any]) -> str:
-    """Return the effect in the mode that runs."""
+    """Return the effect in the current mode."""
     stay = "with shared proxies connections stay one to each server for each proxy, whatever the map"
     fewer = "what falls is the sends to clients, and how many servers each depends on"
     match report.get("mode"), report.get("proxy"):

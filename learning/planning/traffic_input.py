@@ -1,4 +1,4 @@
-"""Planning input: statistics of the pipeline, or recorded traffic files read directly where there are few."""
+"""Planning input: statistics of the pipeline, or a few recorded traffic files read directly."""
 
 import importlib.util
 import math
@@ -33,7 +33,7 @@ _REQUIRED_PACKAGES: Final = ("numpy", "scipy")
 
 @dataclass(eq=False)
 class NoPlanner(ConfigurationError):
-    """Packages that the planner needs are not installed."""
+    """Packages needed by the planner are not installed."""
 
     template = "planning needs {missing}: install with `make spark`"
 
@@ -54,13 +54,13 @@ class PlanningInput:
     source: str
     """The origin of the data, for people."""
     duplicates: int = 0
-    """Number of names that two processes had at the same time."""
+    """Number of names used by two processes at once."""
     consumed: int = 0
     """Updates that processes consumed, in total."""
     discarded: int = 0
-    """Those of them for which the process had no subscriber."""
+    """Those without any subscriber at the process."""
     active_minutes: int | None = None
-    """Minutes in which any client was connected; None where that was not counted."""
+    """Number of minutes with any client connected; None if not counted."""
 
     @property
     def minutes(self) -> int:
@@ -179,7 +179,7 @@ class NoTrafficToPlan(DiemError):
 
 
 class TrafficUnreadable(FileError):
-    """A file of traffic cannot be read; perhaps a pipeline has removed it meanwhile."""
+    """A file of traffic cannot be read, perhaps removed by a pipeline meanwhile."""
 
     retriable = True
     template = "recorded traffic cannot be read: {prefix}{reason}"

@@ -1,4 +1,4 @@
-"""The recommendation for a load: all modes compared, where another one becomes cheaper, and the map of modes."""
+"""The recommendation for a load: a comparison of all modes, thresholds, and the map of modes."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ COLUMNS: Final = 22
 """Cells of the map."""
 ROWS: Final = 14
 DECADES: Final = 1.5
-"""Powers of ten that the map shows below and above the load."""
+"""Powers of ten on the map below and above the load."""
 MOST_GROWTH: Final = 1000.0
 MOST_CLIENTS: Final = 1e6
 """End of the thresholds."""
@@ -30,7 +30,7 @@ MOST_UPDATES: Final = 1e5
 
 @dataclass(frozen=True)
 class Advice:
-    """Everything about a recommendation; computed when it is read."""
+    """All parts of a recommendation, computed on access."""
 
     source: LoadSource
     costs: RoleCosts
@@ -46,7 +46,7 @@ class Advice:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """All modes, the cheapest first, those that do not hold last."""
+        """All modes, cheapest first, unsuitable ones last."""
         return recommend.compare(self.load, self.costs, self.needs)
 
     @property
@@ -69,7 +69,7 @@ class Advice:
 
     @cached_property
     def following(self) -> tuple[float, Candidate | None] | None:
-        """The growth from which on the chosen mode is not the cheapest one, and the one that is then; None: never."""
+        """The growth beyond which another mode is cheaper than the chosen one, and that mode; None: never."""
         if self.chosen is None:
             return None
         until = recommend.thresholds(self.load.grown, 1.0, MOST_GROWTH, self.costs, self.needs)[0].until
@@ -80,25 +80,25 @@ class Advice:
 
     @property
     def cheaper(self) -> str | None:
-        """A sentence about a mode that is much cheaper than the one that runs; None: none is, or nothing runs."""
+        """A sentence about a mode much cheaper than the current one; None without one, or if nothing runs."""
         if self.source.present is None:
             return None
         return cheaper_mode(self.source.present, self.source.size, self.load, self.costs, self.needs)
 
     @cached_property
     def planned(self) -> list[by_plan.Comparison]:
-        """Modes with endpoints where the plan puts them, beside hashed ones."""
+        """Modes with the plan's placement, beside hashed ones."""
         return [] if self.plan is None else list(by_plan.compare(self.plan, self.load, self.needs))
 
     @cached_property
     def unmeasured(self) -> list[str]:
-        """What counts in some mode and was not measured, for people."""
+        """Unmeasured contributions to the costs of some mode, for people."""
         names = dict.fromkeys(name for each in self.candidates for name in each.cpu.unmeasured)
         return [MEANINGS.get(name, name) for name in names]
 
     @cached_property
     def outside(self) -> list[str]:
-        """What exceeds the runs from which the constants are."""
+        """Quantities beyond the runs behind the constants."""
         servers = self.chosen.size.all_servers if self.chosen else 1
         return recommend.outside_calibration(self.load, servers)
 
@@ -169,7 +169,7 @@ def _steps(middle: float, count: int) -> list[float]:
 
 
 def cheaper_mode(present: Configuration, size: Size, load: Load, costs: RoleCosts, needs: Requirements) -> str | None:
-    """Return a sentence about a mode that is much cheaper than the present one; None if none is."""
+    """Return a sentence about a mode much cheaper than the present one; None without one."""
     found = recommend.cheaper_mode(present, size, load, costs, needs)
     return None if found is None else _cheaper(*found, present, needs)
 

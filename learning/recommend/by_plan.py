@@ -1,6 +1,6 @@
-"""Partitioned modes with endpoints where the latest plan puts them, beside endpoints that are hashed.
+"""Partitioned modes with the latest plan's placement, beside hashed endpoints.
 
-A plan (``diem plan``) changes how many servers a client needs: the connections of ``z-client`` and of passthrough
+A plan (``diem plan``) changes the number of servers a client needs: the connections of ``z-client`` and of passthrough
 proxies. Shared proxies have one connection to each server whatever the placement.
 """
 
@@ -26,11 +26,11 @@ class ModeFanOut(NamedTuple):
 
     hashed: float
     planned: float
-    """For clients that the plan was not made from, where there are any."""
+    """For clients the plan was not made from, if any."""
 
 
 class PlannedFanOut(NamedTuple):
-    """What a plan file reports of the traffic that it was made from."""
+    """Fan-out in a plan file, for its input traffic."""
 
     plan: str
     """Its id."""

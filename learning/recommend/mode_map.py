@@ -29,7 +29,7 @@ COLOURS: Final = {
     Configuration.XZ: "#9c6b4e",
 }
 NOTHING: Final = "#e6e6e6"
-"""Where no mode holds."""
+"""Colour where no mode is suitable."""
 _STYLE: Final = (
     "text{font:12px sans-serif;fill:#1b1e23}.title{font-size:16px;font-weight:600}.quiet{fill:#5b626c}"
     ".tick{stroke:#fff;stroke-opacity:.6}"

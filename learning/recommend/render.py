@@ -17,12 +17,12 @@ from learning.recommend.advice import Advice, command
 
 ROLES: Final = ("data", "kafka", "broadcast", "bridge", "websocket", "metadata", "composite", "proxy", "nginx")
 WIDE: Final = 100
-"""Columns from which tables have wider gaps."""
+"""Width from which tables have wider gaps."""
 _CONFIDENCE: Final = 1.96
 
 
 def lines(advice: Advice, width: int) -> Iterator[RenderableType]:
-    """Yield everything that the command prints, for ``width`` columns."""
+    """Yield the output of the command, for ``width`` columns."""
     gap = 2 if width >= WIDE else 1
     load = advice.load
     yield Text(
@@ -46,7 +46,7 @@ def lines(advice: Advice, width: int) -> Iterator[RenderableType]:
 
 
 def modes_table(candidates: Sequence[Candidate], gap: int) -> Table:
-    """Render the modes at their least sizes; what those that do not hold lack is in the sentences."""
+    """Render the modes at their least sizes; the sentences explain unsuitable ones."""
     numbers = ("servers", "CPU, cores", "95 %", "hosts")
     table = plain_table("mode", *numbers, "fullest", "loss, s", right=numbers, gap=gap)
     for each in candidates:
@@ -65,7 +65,7 @@ def modes_table(candidates: Sequence[Candidate], gap: int) -> Table:
 
 
 def resources_table(candidates: Sequence[Candidate], gap: int) -> Table:
-    """Render what the modes use besides CPU time."""
+    """Render the modes' resources besides CPU time."""
     numbers = ("partitions", "memory", "to clients/s", "connections", "Kafka, in/s", "out/s")
     table = plain_table("", *numbers, right=numbers, gap=gap)
     for each in candidates:
@@ -73,7 +73,7 @@ def resources_table(candidates: Sequence[Candidate], gap: int) -> Table:
         table.add_row(
             each.configuration,
             str(each.size.partitions) if kafka else "-",
-            # What was not measured is more than nothing.
+            # Unmeasured constants are more than zero.
             f"{'>' if each.memory.unmeasured else ''}{data_size(each.memory.value)}",
             data_size(found.egress_bytes),
             f"{found.connections:,.0f}",
@@ -106,7 +106,7 @@ def roles_table(advice: Advice, gap: int) -> Table:
     table = plain_table("CPU, ms/s", *there, right=there, gap=gap)
     for each in advice.candidates:
         found = _roles(each, advice)
-        # Nothing but constants that were not measured.
+        # Only unmeasured constants.
         cells = ((_milliseconds(found[name]) if found[name] else "?") if name in found else "-" for name in there)
         table.add_row(each.configuration, *cells)
     return table
@@ -121,7 +121,7 @@ def _roles(candidate: Candidate, advice: Advice) -> dict[str, float]:
 
 
 def sentences(advice: Advice) -> Iterator[str]:
-    """Yield the recommendation, why the others are worse, the thresholds, and what to be careful about."""
+    """Yield the recommendation, the reasons against the others, the thresholds, and the warnings."""
     chosen = advice.chosen
     if chosen is None:
         closest = advice.candidates[0]
@@ -143,7 +143,7 @@ def sentences(advice: Advice) -> Iterator[str]:
 
 
 def _conditions(chosen: Candidate, advice: Advice) -> Iterator[str]:
-    """Yield what the recommended mode requires of others."""
+    """Yield the external requirements of the recommended mode."""
     if chosen.configuration is Configuration.Z_CLIENT:
         yield "       Clients must use the SDK and connect to every server they need; --one-address excludes this mode"
     if chosen.hosts > 1:
@@ -173,13 +173,13 @@ def _thresholds(found: Sequence[Threshold]) -> str:
 
 
 def _rounded(number: float) -> str:
-    """Return a number of two digits: thresholds are not known better."""
+    """Return a number with two digits, the accuracy of thresholds."""
     digits = math.floor(math.log10(number)) - 1
     return f"{round(number, -digits):,g}" if digits < 0 else f"{round(number / 10**digits) * 10**digits:,}"
 
 
 def warnings(advice: Advice) -> Iterator[str]:
-    """Yield what the figures do not rest on."""
+    """Yield the gaps in the basis of the figures."""
     if advice.outside:
         yield f"\nBeyond what was measured: {'; '.join(advice.outside)}. Try it before you rely on it"
     if advice.unmeasured:

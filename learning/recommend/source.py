@@ -17,11 +17,11 @@ from learning.modes.configuration import Configuration, Size
 from learning.modes.load import USUAL_BATCH, Load, touched
 
 SAMPLE_S: Final = 3.0
-"""Time for which updates of a running system are counted."""
+"""Duration of counting a running system's updates."""
 LEAST_UPTIME_S: Final = 60.0
 """Of a Data Service: before, its mean rate of updates is that of the first data of its sources."""
 NUMBERS: Final = ("clients", "endpoints", "updates")
-"""Fields of a load without which there is no recommendation."""
+"""Fields of a load required for a recommendation."""
 
 
 ONE: Final = Size()
@@ -33,13 +33,13 @@ class NoLoad(ConfigurationError):
 
 @dataclass(frozen=True, slots=True)
 class LoadSource:
-    """A load, and where it is from."""
+    """A load and its origin."""
 
     load: Load
     text: str
     """For people."""
     present: Configuration | None = None
-    """The mode that runs; None: none, or unknown."""
+    """The current mode; None without one, or if unknown."""
     size: Size = ONE
     """The numbers of its servers and clones."""
 
@@ -80,7 +80,7 @@ async def from_system(state: StateDir) -> LoadSource:
 
 
 def source_of(before: Mapping[str, Any], after: Mapping[str, Any], seconds: float) -> LoadSource:
-    """Return the load that two replies of ``status`` describe."""
+    """Return the load described by two replies of ``status``."""
     updates = max(0.0, (_sequence(after) - _sequence(before)) / seconds)
     return _running(after, updates, f"updates of {seconds:.0f} s")
 

@@ -1,4 +1,4 @@
-"""How evenly servers share partitions: by their number (thesis 5.3, "keeping load uniform") and by measured load."""
+"""Evenness of partitions over servers: by number (thesis 5.3, "keeping load uniform") and by measured load."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -17,7 +17,7 @@ EVEN_ENOUGH: Final = 1.05
 NEVER_WORSE: Final = 1.2
 """Imbalance that no planned size may exceed: few sizes hide one that is uneven in their mean."""
 PLANNED: Final = (1, 2, 3, 4, 6, 12)
-"""Numbers of servers that are planned for if nobody says: those that share a new topic evenly (ADR 28)."""
+"""Default planned numbers of servers: those that divide a new topic evenly (ADR 28)."""
 COMPOSITE_COUNTS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
 """Counts with many divisors: their ranges are equal for many numbers of servers."""
 _EQUAL: Final = 1e-9
@@ -58,7 +58,7 @@ def better_counts(partitions: int, sizes: Sequence[int], most: int = MAX_SUGGEST
 
 
 def planned_sizes(running: int | None = None) -> tuple[int, ...]:
-    """Return the numbers of servers to plan for if nobody says: ``PLANNED``, and as many as run."""
+    """Return the default planned numbers of servers: ``PLANNED``, and the running number."""
     return tuple(sorted({*PLANNED, *(() if running is None else (running,))}))
 
 

@@ -25,9 +25,9 @@ ELECTION_S: Final = 0.0025
 REPLICATION_S: Final = 0.0006
 """The same as measured on two cores, for a record to every partition at once (section 6: 0.4 to 0.9 ms)."""
 IDLE_REPLICATION_S: Final = 0.00002
-"""What a partition without a record at that time adds to it, as measured (section 6: 0.01 to 0.05 ms)."""
+"""The addition by a partition without a record at that time, as measured (section 6: 0.01 to 0.05 ms)."""
 DETECTION_TIMEOUTS: Final = 1.07
-"""Time until the loss of a broker is known, in session timeouts, as measured (section 6). Not in the thesis."""
+"""Time to detect the loss of a broker, in session timeouts, as measured (section 6). Not in the thesis."""
 SESSION_TIMEOUT_S: Final = 9.0
 """Kafka's default of ``broker.session.timeout.ms``."""
 METADATA_S: Final = 0.002
@@ -39,7 +39,7 @@ FILES_OF_SEGMENT: Final = 3
 
 
 class Side(StrEnum):
-    """On which side of its limit the bounded quantity must be."""
+    """The allowed side of a limit."""
 
     AT_LEAST = "at least"
     AT_MOST = "at most"
@@ -47,7 +47,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A limit with the name of what causes it. ``limit`` is None where the equation sets no bound."""
+    """A limit with the name of its cause. ``limit`` is None if the equation sets no bound."""
 
     name: str
     quantity: str
@@ -170,14 +170,14 @@ def partitions_by_latency(
 
 
 def detection_s(session_timeout_s: Number) -> Fraction:
-    """Return the time until the loss of a server is known, before any partition gets another leader."""
+    """Return the time to detect the loss of a server, before any partition gets another leader."""
     return exact(DETECTION_TIMEOUTS) * exact(session_timeout_s)
 
 
 def unavailability_s(
     partitions: Number, servers: Number, replicas: Number, election_s: Number, metadata_s: Number
 ) -> Fraction:
-    """Return how long it takes to elect other leaders for the partitions of a lost server (left side of equation 11).
+    """Return the time to elect other leaders for the partitions of a lost server (left side of equation 11).
 
     ``partitions`` are those of all topics. Excludes :func:`detection_s`, which the thesis leaves out.
     """
@@ -207,12 +207,12 @@ def partitions_by_unavailability(
 
 
 def replicas_for(lost: int) -> int:
-    """Return the replicas with which N brokers may be lost and writes go on: 2 N + 1 (thesis 7.2)."""
+    """Return the replicas needed to keep writing with N brokers lost: 2 N + 1 (thesis 7.2)."""
     return 2 * lost + 1
 
 
 def in_sync_for(lost: int) -> int:
-    """Return the replicas that must have a record before it is acknowledged: N + 1 (thesis 7.2)."""
+    """Return the replicas that must store a record before its acknowledgement: N + 1 (thesis 7.2)."""
     return lost + 1
 
 

@@ -1,4 +1,4 @@
-"""Which bound of a workload binds, by how much an input moves the result, and where nothing fits, by how much.
+"""The binding bound of a workload, its sensitivity to inputs, and the excess if nothing fits.
 
 The program: partitions p of a topic on n servers, between the lower bounds (equations 6 and 9, planned consumers) and
 the upper ones (equations 10 and 11, open files), where n servers must store and send the throughput (equations 4, 5).
@@ -31,9 +31,9 @@ from learning.sizing.kafka import (
 )
 
 MAX_SERVERS: Final = 1000
-"""Largest cluster that is tried."""
+"""Largest cluster tried."""
 DETECTION: Final = "detection of a lost broker"
-"""Name of the excess when the loss is known too late, whatever the number of partitions and servers."""
+"""Name of the excess if the loss is detected too late for any number of partitions and servers."""
 _STEP: Final = Fraction(1, 1000)
 """Relative step of a derivative."""
 
@@ -45,7 +45,7 @@ class Workload:
     throughput: Number
     """T_T, of all records of the topic."""
     consumer: Number
-    """T_C: what one consumer can process."""
+    """T_C: capacity of one consumer."""
     consumers: Number = 1
     """Consumers of a group that are planned for; each needs a partition."""
     groups: Number = 1
@@ -97,13 +97,13 @@ class Solution:
     upper: tuple[Bound, ...]
     """Bounds of the partitions from above, those without a limit left out."""
     needs: tuple[Bound, ...]
-    """What a server must carry (equations 4 and 5)."""
+    """Required throughput of a server (equations 4 and 5)."""
     excesses: tuple[Excess, ...]
-    """What is infeasible, the worst first; empty if the workload fits."""
+    """Infeasibilities, the worst first; empty if the workload fits."""
 
     @property
     def feasible(self) -> bool:
-        """Whether some number of partitions keeps all bounds."""
+        """True if some number of partitions keeps all bounds."""
         return not self.excesses
 
     @property

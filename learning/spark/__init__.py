@@ -1,4 +1,4 @@
-"""Spark on this machine: what it needs to run, and the jobs of ``diem pipeline``.
+"""Spark on this machine: its requirements, and the jobs of ``diem pipeline``.
 
-Reading order: ``jars`` (what is downloaded), ``pipeline`` (the jobs, with their progress).
+Reading order: ``jars`` (the downloads), ``pipeline`` (the jobs, with their progress).
 """

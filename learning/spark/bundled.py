@@ -1,7 +1,7 @@
 """The jars inside PySpark's wheel, for the bill of materials and the audit: ``wheel/jars.lock``.
 
-``python -m learning.spark.bundled`` rewrites it from the installed wheel, after a change of its version. What a jar has
-taken over from others (shaded) is not seen.
+``python -m learning.spark.bundled`` rewrites it from the installed wheel, after a change of its version. Shaded classes
+inside a jar are not detected.
 """
 
 import hashlib
@@ -76,7 +76,7 @@ GROUPS: Final[Mapping[str, str]] = {
     "xz": "org.tukaani",
     "zstd-jni": "com.github.luben",
 }
-"""Groups of artifacts whose jars do not name theirs."""
+"""Groups of artifacts whose jars do not state them."""
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""The jars that PySpark lacks for Kafka and for S3, with their checksums in ``jars.lock`` and ``s3/jars.lock``.
+"""The jars missing in PySpark for Kafka and S3, with their checksums in ``jars.lock`` and ``s3/jars.lock``.
 
 ``python -m learning.spark.jars`` rewrites both, after a change of Spark's version.
 """
@@ -24,7 +24,7 @@ S3_JARS: Final = JarSet(
     "Spark's connector to S3",
     "or use a warehouse on disk",
 )
-"""Downloaded when a warehouse in a bucket is first used."""
+"""Downloaded on first use of a warehouse in a bucket."""
 NEEDED: Final = (
     "org.apache.commons:commons-pool2:2.12.0",
     "org.apache.kafka:kafka-clients:3.9.2",

@@ -111,7 +111,7 @@ def run(
 
 
 def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, settings: SparkSettings) -> Path:
-    """Compute the usage report from the first to the last day (UTC); return its file.
+    """Compute the usage report of these days (UTC, both included); return its file.
 
     Raises:
         DiemError: as ``run``.
@@ -173,7 +173,7 @@ def _spark(
 
 
 def _shared_folder(here: Warehouse, source: FileSource | KafkaSource | None) -> Path | None:
-    """Return the folder that executors of a cluster must have, if any: the warehouse, or files that are read."""
+    """Return the folder required on executors of a cluster, if any: the warehouse, or input files."""
     if here.bucket is None:
         return here.root
     return source.folder if isinstance(source, FileSource) else None
@@ -246,7 +246,7 @@ def _print_statistics(folder: Path, terminal: Terminal) -> None:
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """Handle SIGTERM as Ctrl-C: the JVM ends too, and nothing is left behind."""
+    """Handle SIGTERM like Ctrl-C, so that the JVM ends too and nothing is left behind."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -38,7 +38,7 @@ class ClientSession(NamedTuple):
     start: int
     end: int
     unended: bool
-    """The process was killed: the session ends with its last sign of life."""
+    """True if the process was killed: the session ends with its last sign of life."""
     held: tuple[HeldInterval, ...]
     """Subscriptions within the session; an endpoint may have several."""
     sharers: int
@@ -100,7 +100,7 @@ def _held(events: list[TrafficEvent], end: int) -> Iterator[HeldInterval]:
 
 
 def confirmed_endpoints(events: Iterable[TrafficEvent], window: Window) -> set[str]:
-    """Return the endpoints confirmed by others than clients (docs/traffic.md section 3.2).
+    """Return the endpoints confirmed not only by clients (docs/traffic.md section 3.2).
 
     Args:
         events: in any order.
@@ -116,7 +116,7 @@ def _confirmed(event: TrafficEvent) -> set[str]:
 
 
 def condense(events: Iterable[TrafficEvent], at: int) -> list[TrafficEvent]:
-    """Return the events before a time that windows from then on depend on (docs/traffic.md section 3.5).
+    """Return the events before a time that affect windows from then on (docs/traffic.md section 3.5).
 
     Args:
         events: distinct, in any order: all from 7 days before the time on, or a condensed history and all since.
@@ -173,7 +173,7 @@ K = TypeVar("K")
 
 
 class Arrival(NamedTuple):
-    """An event with the time of its arrival."""
+    """An event with its arrival time."""
 
     event: TrafficEvent
     at: int
@@ -198,7 +198,7 @@ def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
         window: the window; events from 7 days before it on are used.
     """
     every = list(arrivals)
-    # An event's delay is that of the first of its repeats.
+    # An event's delay is that of its first arrival.
     distinct = {arrival.event.id: arrival for arrival in sorted(every, key=lambda arrival: -arrival.at)}
     events = [arrival.event for arrival in distinct.values()]
     lasting = [session for session in sessions(events, window) if _overlaps(session, window)]

@@ -46,7 +46,7 @@ class Window:
         return math.ceil(BUSY_SHARE * math.ceil(self.ms / MINUTE_MS))
 
     def since(self, recorded: int | None) -> "Window":
-        """Return the window without the whole minutes at its start before anything was recorded.
+        """Return the window without the whole minutes at its start before recording began.
 
         Args:
             recorded: the time from which there are records (Unix ms), before the end; None: unknown.

@@ -11,7 +11,7 @@ const SYMBOLS: Record<Level, string> = {
   critical: "M-4.4 -4.4H4.4V4.4H-4.4Z",
 };
 
-/** Replaces what is in `root` by the drawing, as wide as `root` is. */
+/** Replaces the content of `root` with the drawing, in the width of `root`. */
 export function draw(root: HTMLElement, diagram: Diagram, width = root.clientWidth): void {
   const layout = layOut(diagram, Math.max(260, width));
   const svg = make("svg", { viewBox: `0 0 ${layout.width} ${layout.height}`, width: layout.width, height: layout.height, role: "img" });
@@ -19,7 +19,7 @@ export function draw(root: HTMLElement, diagram: Diagram, width = root.clientWid
   for (const frame of layout.frames) svg.append(frameOf(frame));
   svg.append(layout.stacked ? stems(diagram, layout) : links(diagram.links, layout));
   for (const { title, x, y } of layout.titles) svg.append(text(title, "stage", x, y));
-  // Without frames, the number of the composite says which one a child is of.
+  // Without frames, the composite's number identifies the parent of a child.
   const numbered = layout.stacked && new Set(diagram.nodes.map(({ group }) => group)).size > 2;
   for (const node of diagram.nodes) {
     const box = layout.nodes.get(node.id);
@@ -91,7 +91,7 @@ export function way(from: Box, to: Box, boxes: readonly Box[]): string {
   return `M${x1} ${y1}${curve(x1, y1, x2, y2)}`;
 }
 
-/** One line from each stage to the next: what flows at all, and whether anything does not. */
+/** One line from each stage to the next, marked if any of its links is idle. */
 function stems({ stages, nodes, links: all }: Diagram, layout: Layout): SVGElement {
   const group = make("g", { class: "links" });
   const stageOf = new Map(nodes.map(({ id, stage }) => [id, stage]));

@@ -7,7 +7,7 @@ import { showEvents, showFigures, showPlans, showProcesses, showSources, showVer
 import { SignedOut, fetchOverview, type Overview } from "./status.ts";
 
 const EVERY_MS = 1_000;
-/** Time without an answer after which the page says so; one slow answer is no outage. */
+/** Time without an answer until the page shows an outage; one slow answer is none. */
 const SILENT_MS = 4_000;
 
 const verdict = find(document, "#verdict");

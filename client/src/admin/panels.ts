@@ -11,14 +11,14 @@ const SIGNS: Record<string, string> = {
   critical: '<circle cx="12" cy="12" r="9.5"/><path d="M12 7v6M12 16v.5"/>',
 };
 
-/** What the page shows instead of the document's verdict, when there is no document. */
+/** Replacement for the document's verdict without a document. */
 export interface Outage {
   readonly headline: string;
   readonly impact: string;
   readonly action: string;
 }
 
-/** Shows the state of the whole, and what to do. */
+/** Shows the overall state and the remedies. */
 export function showVerdict(root: HTMLElement, shown: Overview, outage: Outage | null = null): void {
   const state = outage ? "critical" : shown.state;
   if (root.dataset.state !== state) {
@@ -106,7 +106,7 @@ function stateOf({ ok, error }: Source): string {
   return ok ? "working" : error ? `failing: ${error}` : "starting";
 }
 
-/** Phases of a plan, in order, with what each of them waits for. */
+/** Phases of a plan, in order, each with the event it waits for. */
 const PHASES = [
   ["preparing", "Prepare"],
   ["moving", "Move"],
@@ -159,7 +159,7 @@ function showPlan(box: HTMLElement, plan: Plan, moves: readonly Move[] | null, t
   });
 }
 
-/** Shows what has happened, the latest first. */
+/** Shows the events, latest first. */
 export function showEvents(list: HTMLElement, none: HTMLElement, { events, time }: Overview): void {
   none.hidden = events.length > 0;
   fill(list, events.map((event) => ({ ...event, shown: clock(event.time, time) })), (event) => {
@@ -182,12 +182,12 @@ function fill<T>(parent: HTMLElement, entries: readonly T[], child: (entry: T) =
   parent.replaceChildren(...entries.map(child));
 }
 
-/** Writes a row for each entry; rows stay as they are, by key, so that a selection survives. */
+/** Writes a row for each entry; rows are reused by key, so that a selection survives. */
 function rows<T>(table: HTMLElement, entries: readonly T[], key: (entry: T) => string, write: (entry: T, row: HTMLElement) => void): void {
   keyed(find(table, "tbody"), entries, key, () => make("tr"), write);
 }
 
-/** Writes a child for each entry; by key they stay as they are. Of equal keys, the second and later ones are numbered. */
+/** Writes a child for each entry; children are reused by key. Repeated keys are numbered. */
 function keyed<T>(
   parent: HTMLElement,
   entries: readonly T[],

@@ -1,4 +1,4 @@
-/** The page's address: which page is shown, and what is shown on it, so that a link shows the same. Pure. */
+/** The page's address: the current page and its selection, so that a link restores them. Pure. */
 
 import { isEndpoint } from "../sdk/index.ts";
 
@@ -25,7 +25,7 @@ export function readAddress(search: string, hash: string): Address {
 /** The page to show; `hasMarket` is null while the catalogue is not known. */
 export const pageOf = ({ page }: Address, hasMarket: boolean | null): PageName => page ?? (hasMarket === false ? "data" : "market");
 
-/** The query that leads to a page. What else `search` has stays. */
+/** The query of a page's address; other parts of `search` are kept. */
 export function pageSearch(search: string, page: PageName, endpoint: string | null = null): string {
   const asked = new URLSearchParams(search);
   for (const name of ["view", "endpoint"]) asked.delete(name);

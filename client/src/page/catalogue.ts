@@ -60,7 +60,7 @@ export class Catalogue {
     this.#failed = false;
     this.#keptAt = null;
     const present = entries.filter(({ gone }) => !gone).map(({ endpoint }) => endpoint);
-    // Those with views of their own first: of the others only names are shown.
+    // Endpoints with their own views first: for others only names are shown.
     const endpoints = [...present.filter(hasView), ...present.filter((endpoint) => !hasView(endpoint))];
     remember(this.#options.name, JSON.stringify({ at: Date.now(), endpoints: endpoints.slice(0, KEPT) }));
     this.#options.show(entries);

@@ -5,7 +5,7 @@ import { neighbours } from "./days.ts";
 import { find, setText } from "./dom.ts";
 import type { MarketTime } from "./time.ts";
 
-/** What is shown now. */
+/** The current selection. */
 export interface DaysInSight {
   readonly day: string;
   /** The days that have data, in order. */

@@ -34,7 +34,7 @@ export function defaultDay(steps: readonly Step[], now: number, time: MarketTime
 export interface DayStep {
   /** The day that the button leads to. */
   readonly day: string;
-  /** Whether the data has it. */
+  /** True if the data has it. */
   readonly open: boolean;
 }
 

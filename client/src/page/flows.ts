@@ -128,7 +128,7 @@ export class FlowsView extends View {
     this.#write(isOther);
   }
 
-  /** `again`: the cells' labels are to be written again, because the unit has changed. */
+  /** `again`: rewrite the cells' labels, because the unit has changed. */
   #write(again: boolean): void {
     const { strongest } = this.#network;
     const digits = strongest > 0 && strongest < SMALL ? 2 : 0;

@@ -15,7 +15,7 @@ export class Frames {
     this.#due.add(draw);
   }
 
-  /** Runs what is due now: before a printout there is no further frame. */
+  /** Runs all due callbacks now: there is no further frame before a printout. */
   flush(): void {
     if (this.#due.size > 0) this.#run();
   }

@@ -67,9 +67,9 @@ const tickStatus = showStatus(diem, find(document, "#connection"));
 let address = readAddress(location.search, location.hash);
 let dataView: DataView | null = null;
 let isLoading = false;
-/** Whether the catalogue has a market; null while it is not known. */
+/** Whether the catalogue has a market; null while unknown. */
 let hasMarket: boolean | null = null;
-/** Whether the user has begun to use the page that the catalogue has decided on: then it stays. */
+/** True once the user interacts with the page chosen by the catalogue, which then stays. */
 let isUsed = false;
 let listReadAt = performance.now();
 
@@ -77,7 +77,7 @@ let catalogue: readonly Listed[] = [];
 let zones: string[] = [];
 let { zone: linked, day } = readHash(location.hash);
 let picked = asked.price === null ? (linked ?? asked.zone ?? recall(ZONE_KEY) ?? "GR") : null;
-/** Whether the user selected the zone: then it stays even if the catalogue does not have it yet. */
+/** True if the user selected the zone, which then stays even if missing in the catalogue. */
 let chosen = (linked ?? asked.zone) !== null;
 
 priceView.showDay(day);

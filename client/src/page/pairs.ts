@@ -53,7 +53,7 @@ export class PairTable extends View {
     }
   }
 
-  /** Draws what the rows have in common; each row draws itself when it has changed. */
+  /** Draws the parts common to all rows; each row redraws itself on changes. */
   protected draw(): void {
     const rows = [...this.#rows.values()];
     const { unit } = agreed(rows.flatMap(({ row, unit }) => (unit === null ? [] : { name: nameOf(row), unit })));

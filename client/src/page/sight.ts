@@ -56,5 +56,5 @@ export class Sight {
   }
 }
 
-/** Whether an element is part of the page that is shown. */
+/** Whether an element is part of the visible page. */
 const isLaidOut = (element: Element): boolean => element.getClientRects().length > 0;

@@ -12,7 +12,7 @@ export function layered(kinds: Iterable<string>): string[] {
   return [...kinds].sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b) || a.localeCompare(b));
 }
 
-/** Whether the page has a colour of its own for a type. */
+/** Whether the page has a dedicated colour for a type. */
 export const known = (kind: string): boolean => ORDER.includes(kind);
 
 export interface Slice {

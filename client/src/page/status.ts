@@ -29,7 +29,7 @@ export function showStatus(diem: Diem, element: HTMLElement): () => void {
   const show = (): void => {
     const { state, code, reason } = updates.connection.value;
     const { live } = updates.live.value;
-    // Where it answers, if not with what was announced, each view says so.
+    // If it answers, but not with the announced version, each view shows that.
     const reachable = [...data.health.value.failing.values()].every(({ code, status }) => code === "stale" || code === "lost" || status === 404);
     setData(element, "state", state);
     setData(element, "live", String(live));

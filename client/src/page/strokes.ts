@@ -1,4 +1,4 @@
-/** What charts draw in addition to uPlot: the marker of now, dots, gradients, and the text of axes. */
+/** Additions to uPlot's drawing: the marker of now, dots, gradients, and the text of axes. */
 
 import type uPlot from "uplot";
 import type { MarketTime } from "./time.ts";

@@ -40,7 +40,7 @@ export abstract class View {
     };
   }
 
-  /** Whether the view is visible: only then it is subscribed to anything. */
+  /** True while the view is visible; only then it has subscriptions. */
   show(inSight: boolean): void {
     this.#inSight = inSight;
     this.group.show(inSight);
@@ -84,7 +84,7 @@ export abstract class View {
     return "";
   }
 
-  /** Updates what depends on the time, besides the age. */
+  /** Updates time-dependent parts other than the age. */
   protected passed(): void {
     // Nothing in most views.
   }

@@ -11,7 +11,7 @@ export type Refused = (message: string) => void;
 interface Wish {
   readonly take: Take;
   readonly refused: Refused;
-  /** Whether there was an answer: data or a refusal. */
+  /** True once there was an answer: data or a refusal. */
   answered: boolean;
   /** The latest dataset stands for a newer one that is lost. */
   lost: boolean;
@@ -36,17 +36,17 @@ export class Group {
     return this.#inSight;
   }
 
-  /** Whether views need more than one client may have. */
+  /** True if the views exceed a client's limit of subscriptions. */
   get curbed(): boolean {
     return this.#inSight && [...this.wishes.values()].some(({ subscription }) => subscription === null);
   }
 
-  /** Whether a part of the view is older than what it has shown, because that is lost. */
+  /** True if a part of the view is older than shown before, because the newer data is lost. */
   get isPutBack(): boolean {
     return [...this.wishes.values()].some(({ lost }) => lost);
   }
 
-  /** Whether every subscription that the view may have was answered. */
+  /** True once every allowed subscription of the view was answered. */
   get isComplete(): boolean {
     return [...this.wishes.values()].every(({ answered, subscription }) => answered || (this.#inSight && subscription === null));
   }
@@ -70,7 +70,7 @@ export class Group {
     for (const endpoint of this.endpoints) this.drop(endpoint);
   }
 
-  /** Whether the view is visible. While it is not, its data stays as it is. */
+  /** Whether the view is visible. While hidden, its data is not updated. */
   show(inSight: boolean): void {
     if (inSight === this.#inSight) return;
     this.#inSight = inSight;

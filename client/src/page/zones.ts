@@ -20,7 +20,7 @@ export interface Wish {
   readonly zone: string | null;
   readonly price: string | null;
   readonly load: readonly string[] | null;
-  /** Whether data is to come with updates. */
+  /** True to request updates with data. */
   readonly data: boolean;
 }
 

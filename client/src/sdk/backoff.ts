@@ -1,6 +1,6 @@
 /**
  * Exponential backoff with full jitter, and a token bucket for each server; in Python: diem/links/client/backoff.py.
- * Caps of their own have fetches (data.ts), links of a pool (pool.ts) and servers' `retry=` (codes.ts, http.ts).
+ * Fetches (data.ts), links of a pool (pool.ts) and servers' `retry=` (codes.ts, http.ts) have their own caps.
  */
 
 import type { Environment } from "./environment.ts";
@@ -35,7 +35,7 @@ export class Backoff {
   }
 }
 
-/** Three quarters of a server's burst: 20 messages, or what it takes to subscribe twice to all that it allows. */
+/** Three quarters of a server's burst: 20 messages, or enough to subscribe twice to everything it allows. */
 const BURST = 15;
 /** A message every 0.7 s in the long run; servers take one every 0.6 s. */
 const INTERVAL_MS = 700;

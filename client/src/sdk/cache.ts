@@ -46,7 +46,7 @@ export class DataCache {
   /** Prefix of this key's datasets in the store; null: unknown, because the host has no digest. */
   readonly #owner: Promise<string | null>;
 
-  /** `apiKey`: null where another secret says what may be read; nothing is stored then. */
+  /** `apiKey`: null if another secret decides what may be read; then nothing is stored. */
   constructor(env: Environment, bounds: Bounds = BOUNDS, apiKey: string | null = "") {
     this.#env = env;
     this.#bounds = bounds;
@@ -94,7 +94,7 @@ export class DataCache {
     if (entry) this.#entries.set(endpoint, { ...entry, suspect: true, dataset: { ...entry.dataset, confirmed: false } });
   }
 
-  /** Writes what has changed to the store now. */
+  /** Writes the changes to the store now. */
   save(): void {
     this.#used = Math.max(this.#env.wall(), this.#used + 1); // after a clock was set back, the newest would be dropped first
     const stored = [...this.#unsaved].flatMap((endpoint) => {

@@ -1,4 +1,4 @@
-/** Whether the clock of this device is that of the server, nearly. */
+/** Check of this device's clock against the server's. */
 
 import type { Environment } from "./environment.ts";
 

@@ -42,7 +42,7 @@ export const ERROR_CODES = [
 
 export type ErrorCode = (typeof ERROR_CODES)[number];
 
-/** Whether to reconnect after `code`. Codes without a row (1006 of a lost connection, new ones) go by their range. */
+/** Whether to reconnect after `code`. Codes without a row (1006 for a lost connection, new ones) follow their range. */
 export function reconnects(code: number): boolean {
   const row = Object.values(CLOSE_CODES).find((found) => found.code === code);
   return row?.reconnect ?? code < CLOSE_CODES.BAD_REQUEST.code;

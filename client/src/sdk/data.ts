@@ -13,9 +13,9 @@ import { Backoff } from "./backoff.ts";
 
 /** The longest window between attempts to fetch a dataset. */
 const FETCH_CAP_MS = 8_000;
-/** The same where nobody has what was announced: that may stay so. */
+/** The same if nobody has the announced version, which may be permanent. */
 const STALE_CAP_MS = 60_000;
-/** So many attempts in a row without what was announced are a problem for views. */
+/** Number of consecutive attempts without the announced version that is reported to views. */
 const STALE_ATTEMPTS = 2;
 
 export interface DataOptions {
@@ -25,11 +25,11 @@ export interface DataOptions {
   bearer?: Bearer;
   /** The latest announced version; 0 = none. */
   told(endpoint: string): number;
-  /** Whether a change of this endpoint would be announced. */
+  /** Whether changes of this endpoint are announced. */
   isWatched(endpoint: string): boolean;
   /** Resolves when data that may come with an update is no longer waited for: it is fetched then. */
   awaited?(endpoint: string): Promise<void> | undefined;
-  /** Milliseconds over which fetches of what is announced are spread. */
+  /** Window in milliseconds for spreading fetches after announcements. */
   fetchWindowMs?(endpoint: string): number;
   readonly cache: DataCache;
 }
@@ -133,7 +133,7 @@ export class DataService {
     return dataset?.confirmed && !this.#isBehind(endpoint) && this.#options.isWatched(endpoint) ? dataset : null;
   }
 
-  /** Whether something newer was announced than is held. */
+  /** Whether a newer version was announced than is held. */
   #isBehind(endpoint: string): boolean {
     return this.#options.told(endpoint) > this.held(endpoint);
   }

@@ -18,7 +18,7 @@ export interface Dataset {
   /** Length of an interval, an ISO 8601 duration. */
   readonly resolution: string;
   readonly points: readonly Point[];
-  /** Whether it was deleted at this version; it has no points then. */
+  /** True if deleted at this version; it then has no points. */
   readonly gone: boolean;
   /** False for a dataset of an earlier visit, or of before a resync, until the Data Service has confirmed it. */
   readonly confirmed: boolean;

@@ -22,7 +22,7 @@ export interface HttpOptions {
   readonly headers: Record<string, string>;
   readonly signal: AbortSignal;
   readonly cache: "no-store" | "default";
-  /** Whether it is answered at all, by whoever: such an answer cannot be read. */
+  /** Whether anything answers at all; the answer itself is unreadable. */
   readonly mode?: "no-cors";
   /** GET when left out. */
   readonly method?: "POST";
@@ -44,14 +44,14 @@ export interface Environment {
   /** Reports an error thrown by a callback of the application, so that it stops nothing else. */
   report(error: unknown): void;
   socket(url: string, protocol: string): Socket;
-  /** The page's random identity, for servers that record traffic; left out: each connection counts as a page of its own. */
+  /** The page's random identity, for servers that record traffic; else each connection counts as a page. */
   readonly client?: string;
   fetch(url: string, options: HttpOptions): Promise<HttpResponse>;
   /** A one-way digest of a text. Null, or left out, where the host has none: what a key may read is then not stored. */
   digest?(text: string): Promise<string | null>;
   /** Null where the host has none or forbids it: the SDK then works without. */
   readonly storage: Store | null;
-  /** What relative URLs are resolved against. */
+  /** Base of relative URLs. */
   readonly baseUrl: string;
 }
 

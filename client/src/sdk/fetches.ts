@@ -1,4 +1,4 @@
-/** Pending fetches: which caller waits for which request, and when a request may be sent. */
+/** Pending fetches: callers waiting for requests, and the times when requests may be sent. */
 
 import type { Dataset } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
@@ -27,13 +27,13 @@ export class PendingFetch {
   #next: Deferred | null = null;
   #isPending = false;
   #needed = 0;
-  /** Attempts that brought something older than what was announced, or nothing. */
+  /** Attempts with an older version than announced, or no result. */
   stale = 0;
   /** Since the last request was sent, a resync has come. */
   isSuspect = false;
-  /** Whether one had come before. */
+  /** True if there was one before. */
   wasSuspect = false;
-  /** Whether the dataset came with an update, and no request is needed. */
+  /** True if the dataset came with an update, so no request is needed. */
   isOver = false;
   /** Replaces the present delay by a shorter one. */
   expedite: (() => void) | null = null;

@@ -22,7 +22,7 @@ export class DataError extends Error {
     this.code = code;
   }
 
-  /** Whether the same request may succeed later. */
+  /** True if a retry may succeed. */
   get retriable(): boolean {
     return this.status === 0 || this.status === 408 || this.status === 429 || this.status >= 500;
   }

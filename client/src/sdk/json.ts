@@ -1,4 +1,4 @@
-/** Readers of parsed JSON, which may be anything: each returns an empty value for what has another type. */
+/** Readers of parsed JSON, which may be anything: each returns an empty value for any other type. */
 
 export type Fields = Record<string, unknown>;
 

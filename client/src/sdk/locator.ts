@@ -92,7 +92,7 @@ export class EpochGuard {
   #olderSince = 0;
   #olderAt = Number.NEGATIVE_INFINITY;
 
-  /** Whether to go by a map of this epoch from now on; `now` is milliseconds of a monotonic clock. */
+  /** Whether to use a map of this epoch from now on; `now` is milliseconds of a monotonic clock. */
   admits(epoch: number, now: number): boolean {
     if (epoch < this.#epoch) {
       // Answers that are far apart prove nothing about the time between them.
@@ -171,14 +171,14 @@ export class Locator {
     this.#problem = "";
   }
 
-  /** Locates what is due after this turn of the event loop. */
+  /** Locates due endpoints after this turn of the event loop. */
   locate(): void {
     if (this.#locating || !this.#isOpen) return;
     this.#locating = true;
     this.#env.microtask(() => void this.#locateDue());
   }
 
-  /** Resolves when what is due has been located, or after a timeout. */
+  /** Resolves once due endpoints are located, or after a timeout. */
   located(): Promise<void> {
     return new Promise((resolve) => {
       const timer = this.#env.later(ANSWER_TIMEOUT_MS, resolve);

@@ -206,7 +206,7 @@ export class PartitionedTransport implements Transport {
     return combinedStatus(needed, mode);
   }
 
-  /** What is not located yet counts as a connection that is not open yet. */
+  /** Unlocated endpoints count as a connection not open yet. */
   #locating(): ConnectionStatus {
     const { due, problem } = this.#locator;
     const retryAt = due > this.#env.now() && due < Number.POSITIVE_INFINITY ? due : null;

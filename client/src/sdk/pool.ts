@@ -32,7 +32,7 @@ export interface ServerPoolHandlers {
 
 interface PooledServer {
   readonly session: Session;
-  /** Whether the metadata service listed it since the last attempt. */
+  /** True if the metadata service listed it since the last attempt. */
   listed: boolean;
   readonly suspectTimer: ResettableTimer;
   readonly closeTimer: ResettableTimer;
@@ -86,7 +86,7 @@ export class ServerPool {
     if (listed && server?.session.connection.expedite(EXPEDITE_MS)) server.listed = true;
   }
 
-  /** Closes what is idle for a while. A server that forbade to reconnect is dropped at once: when used again it is dialled anew. */
+  /** Closes idle connections. A server that forbade reconnecting is dropped at once, and dialled anew when used. */
   closeIdle(uses: (url: string) => boolean): void {
     for (const [url, { closeTimer, session }] of this.#servers) {
       if (uses(url)) closeTimer.clear();

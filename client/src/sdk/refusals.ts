@@ -19,7 +19,7 @@ const WAIT_MS = 4_000;
 const MAX_WAIT_MS = 120_000;
 /** How long an answer that cannot be read is waited for. */
 const TIMEOUT_MS = 10_000;
-/** Codes of problems that are refusals; others, such as `not_ready`, are what every client meets now and then. */
+/** Codes of problems that are refusals; others, such as `not_ready`, are normal for every client at times. */
 const CODES = /^(?:origin|unauthorised|limit|rate|full)$/;
 
 /** Failed dials in a row, after a connection was open, before anybody asks: a server that restarts refuses nobody. */
@@ -32,7 +32,7 @@ const FAILURES = 3;
 export function explain(env: Environment, get: typeof getJson, config: ConfigSource, connection: Observable<ConnectionStatus>, opened: boolean): void {
   const status = connection as Subject<ConnectionStatus>;
   let reason = "";
-  /** What the console shows already. */
+  /** Messages already shown in the console. */
   let warned = "";
   let waitMs = WAIT_MS;
   let notBefore = -Infinity;
@@ -127,7 +127,7 @@ async function forbidden(env: Environment, url: URL): Promise<string> {
 const LOOPBACK = 2;
 const PRIVATE = /^(?:10\.|192\.168\.|169\.254\.|172\.(?:1[6-9]|2\d|3[01])\.|\[f[cde]|.*\.local$)/;
 
-/** How far an address is from the internet: loopback, a private network, or 0. A name says it only if it is one of these. */
+/** How far an address is from the internet: loopback, a private network, or 0. Names are classified only if known. */
 function closeness({ hostname }: URL): number {
   if (/^(?:localhost|.*\.localhost|127\..*|\[::1\])$/.test(hostname)) return LOOPBACK;
   return PRIVATE.test(hostname) ? 1 : 0;

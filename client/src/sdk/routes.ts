@@ -12,7 +12,7 @@ export const MAX_LOCATED = 1_000;
 export interface Place {
   /** The WebSocket URL of its owner; null = it has no owner now, or it is hot. */
   readonly owner: string | null;
-  /** Whether every server has it. */
+  /** True if every server has it. */
   readonly hot: boolean;
 }
 
@@ -29,7 +29,7 @@ export interface Located {
   readonly epoch: number | null;
 }
 
-/** What to do with one endpoint at one server. A `join` where it is subscribed already subscribes it again. */
+/** Action for one endpoint at one server. A `join` of a subscribed endpoint subscribes again. */
 export interface RoutingAction {
   readonly kind: "join" | "leave";
   readonly endpoint: string;
@@ -48,24 +48,24 @@ const STAYED_AFTER_MS = 1_000;
 class Route {
   readonly #endpoint: string;
   readonly #backoff: (failures: number) => number;
-  /** The server where it is subscribed, or about to be; null until one is known. */
+  /** The server of the current or next subscription; null until one is known. */
   url: string | null = null;
-  /** Whether that server has answered. */
+  /** True once that server has answered. */
   registered = false;
   #registeredAt = Number.POSITIVE_INFINITY;
   /** The server where it stays subscribed until `url` has answered. */
   old: string | null = null;
-  /** Whether `old` was left by the client's own choice, and so still serves the endpoint. */
+  /** True if the client left `old` by choice, so that it still serves the endpoint. */
   oldServes = false;
   /** Redirects since it last stayed at a server. */
   #hops = 0;
   /** When to locate it; Infinity: not at all. */
   due: number;
-  /** Whether a request to locate it is pending, and no event has superseded the answer. */
+  /** True while a locate request is pending and its answer not superseded by an event. */
   locating = false;
   /** The code with which the metadata service rejected the name; "" = it did not. */
   refused = "";
-  /** Whether its server has no room for it, and no other server has it. */
+  /** True if its server is full, and no other server has it. */
   limited = false;
 
   constructor(endpoint: string, backoff: (failures: number) => number, now: number) {
@@ -177,12 +177,12 @@ export class Routes {
     this.#backoff = backoff;
   }
 
-  /** Begins to route an endpoint: it is to be located. */
+  /** Starts routing an endpoint by locating it. */
   add(endpoint: string, now: number): void {
     this.#routes.set(endpoint, new Route(endpoint, this.#backoff, now));
   }
 
-  /** Leaves an endpoint everywhere; what a server had no room for is located now if that frees a place. */
+  /** Leaves an endpoint everywhere; if this frees a place, endpoints without one are located now. */
   remove(endpoint: string, now: number): RoutingAction[] {
     const route = this.#routes.get(endpoint);
     this.#routes.delete(endpoint);
@@ -195,7 +195,7 @@ export class Routes {
     for (const endpoint of this.#routes.keys()) this.add(endpoint, now);
   }
 
-  /** The server where it is subscribed, or about to be; null = nowhere. */
+  /** The server of the current or next subscription; null = none. */
   url(endpoint: string): string | null {
     return this.#routes.get(endpoint)?.url ?? null;
   }
@@ -211,7 +211,7 @@ export class Routes {
     return Boolean(route?.refused) || route?.limited === true;
   }
 
-  /** Locates now what the token did not cover, because there is another one. The Python client drops such names. */
+  /** Locates endpoints that the previous token did not cover. The Python client drops such names. */
   retryForbidden(now: number): void {
     for (const route of this.#routes.values()) {
       if (route.refused !== "forbidden") continue;
@@ -224,7 +224,7 @@ export class Routes {
     return this.#routes.keys();
   }
 
-  /** Whether any endpoint is subscribed at this server, or has not left it yet. */
+  /** Whether any endpoint is subscribed at this server, or still leaving it. */
   uses(url: string): boolean {
     return this.#some((route) => route.url === url || route.old === url);
   }
@@ -239,7 +239,7 @@ export class Routes {
     return this.#some(({ url, old, registered, limited }) => url !== null && old === null && !registered && !limited);
   }
 
-  /** When an endpoint is to be located next; Infinity: none is. */
+  /** Time at which to locate the next endpoint; Infinity: none. */
   get nextDue(): number {
     return Math.min(...[...this.#routes.values()].map(({ due }) => due));
   }
@@ -254,7 +254,7 @@ export class Routes {
     return names.map(([endpoint]) => endpoint);
   }
 
-  /** The request failed: all endpoints stay where they are, and are still to be located. */
+  /** The request failed: all endpoints stay at their servers, and must still be located. */
   unanswered(names: readonly string[], now: number): void {
     for (const endpoint of names) {
       const route = this.#routes.get(endpoint);
@@ -328,7 +328,7 @@ export class Routes {
     });
   }
 
-  /** Locates now what is at a server, because another one may have it. */
+  /** Locates a server's endpoints now, because another one may have them. */
   suspect(url: string, now: number): void {
     for (const route of this.#routes.values()) if (route.url === url) route.due = now;
   }

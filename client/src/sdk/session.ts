@@ -22,7 +22,7 @@ export interface Transport {
   /** Subscribes; an endpoint that is subscribed already is requested again. */
   subscribe(endpoint: string): void;
   unsubscribe(endpoint: string): void;
-  /** Whether the name is refused, as far as is known. */
+  /** Whether the name is known to be refused. */
   isRefused(endpoint: string): boolean;
   /** Whether a server has registered it and is live. */
   isLive(endpoint: string): boolean;
@@ -30,14 +30,14 @@ export interface Transport {
   close(): void;
 }
 
-/** What presents a token to servers: `tokens.ts`, for pages that have one. */
+/** Presents a token to servers: `tokens.ts`, for pages with tokens. */
 export interface Credentials {
   readonly token: string;
   /** Like the environment's; `welcome` is delivered after the server has accepted the token. */
   socket(url: string, protocol: string): Socket;
 }
 
-/** What all sessions share: it receives what servers send about data. */
+/** Shared by all sessions: receives servers' messages about data. */
 export interface Listener {
   /** Missing where no token is presented. Rejects when there is none now. */
   credentials?: (() => Promise<Credentials>) | undefined;
@@ -58,7 +58,7 @@ export interface Listener {
   refused(endpoint: string, rejection: Rejection): void;
 }
 
-/** Receives what a server sends about which endpoints it serves. */
+/** Receives a server's messages about the endpoints it serves. */
 export interface RoutingEvents {
   /** The server has registered these. */
   subscribed(endpoints: readonly string[]): void;
@@ -80,7 +80,7 @@ export class Session implements Transport {
   readonly #routing: RoutingEvents;
   readonly connection: Connection;
   readonly live = new Subject(OFFLINE);
-  /** The server's status, which does not cover what it has not registered. */
+  /** The server's status; it does not cover unregistered endpoints. */
   #announced = OFFLINE;
   readonly #subscriptions = new SubscriptionSet();
   /** Endpoint -> the version that the server retains, where it was not live when it replied, or retains less than is held. */
@@ -174,7 +174,7 @@ export class Session implements Transport {
     this.#flush();
   }
 
-  /** Applies the server's status; what it has not registered, or refused, is not live either. */
+  /** Applies the server's status; unregistered and refused endpoints are not live either. */
   #setLiveness(announced: LiveStatus): void {
     this.#announced = announced;
     for (const name of this.#unverified.keys()) this.#verify(name);
@@ -264,7 +264,7 @@ export class Session implements Transport {
     const names = this.#subscriptions.requestedBy(id);
     if (names.length === 0) return this.connection.redial(error.code); // an unsubscribe: a new connection restores agreement
     if (error.code === "rate" || error.code === "limit") {
-      // It says nothing about the names: the server, or a proxy, is overloaded.
+      // Unrelated to the names: the server, or a proxy, is overloaded.
       this.#subscriptions.failed(id);
       this.#notBefore = this.#env.now() + this.#backoff.next();
       return this.#flushSoon();

@@ -1,4 +1,4 @@
-/** What a wrong clock of the device does to a page, for its console. */
+/** Effects of a wrong device clock on a page, for its console. */
 
 import type { Environment } from "./environment.ts";
 

@@ -7,7 +7,7 @@ export interface Stored {
   readonly etag: string | null;
   /** When it was used last, Unix time in milliseconds. */
   readonly used: number;
-  /** The dataset as JSON: its length is what counts against the bound. */
+  /** The dataset as JSON; its length counts against the bound. */
   readonly text: string;
 }
 
@@ -17,7 +17,7 @@ export interface Bounds {
   readonly chars: number;
 }
 
-/** A store of datasets. Every failure rejects, and costs the page only what was stored. */
+/** A store of datasets. Every failure rejects, and costs the page only its stored data. */
 export interface Store {
   /** All entries, least recently used first. */
   load(): Promise<Stored[]>;
@@ -33,7 +33,7 @@ export const NAME = "diem";
 const TABLE = "datasets";
 const ORDER = "used";
 
-/** A transaction of IndexedDB spans the tabs, so what two of them save at once ends at the newer version. */
+/** A transaction of IndexedDB spans tabs, so concurrent saves of two tabs end at the newer version. */
 export class IndexedStore implements Store {
   readonly #factory: IDBFactory;
   readonly #name: string;

@@ -19,7 +19,7 @@ export class Subscribers {
   readonly #views = new Map<string, Set<Subscriber>>();
   readonly #report: (error: unknown) => void;
 
-  /** `report` receives what a callback throws, so that one view cannot stop another. */
+  /** `report` receives errors of callbacks, so that one view cannot stop another. */
   constructor(report: (error: unknown) => void) {
     this.#report = report;
   }

@@ -45,12 +45,12 @@ export class SubscriptionSet {
     return this.#wanted.has(endpoint);
   }
 
-  /** Whether the server refused this wanted name on this connection. */
+  /** True if the server refused this wanted name on this connection. */
   isRefused(endpoint: string): boolean {
     return this.#refused.has(endpoint);
   }
 
-  /** Whether the server has registered it on this connection. */
+  /** True if the server has registered it on this connection. */
   isConfirmed(endpoint: string): boolean {
     return this.#confirmed.has(endpoint);
   }
@@ -72,7 +72,7 @@ export class SubscriptionSet {
     this.retry();
   }
 
-  /** Refuses wanted names for which the server has no place, without a request; returns them. Earlier names have priority. */
+  /** Refuses wanted names beyond the server's limit, without a request; returns them. Earlier names have priority. */
   refuseExcess(): [string, Rejection][] {
     const message = `over ${this.#limit} subscriptions (DIEM_WEBSOCKET_SUBSCRIPTIONS, DIEM_PROXY_SUBSCRIPTIONS)`;
     const excess = [...this.#wanted].filter((name) => !this.#refused.has(name)).slice(this.#limit).filter((name) => !this.#requested.has(name));

@@ -2,7 +2,7 @@
 
 import type { Environment, Timer } from "./environment.ts";
 
-/** One timer: setting it again replaces what was set. */
+/** One timer: setting it again replaces the previous callback. */
 export class ResettableTimer {
   readonly #env: Environment;
   #timer: Timer = null;

@@ -83,7 +83,7 @@ export class TokenSource implements Credentials {
   #timer: Timer = null;
   readonly #sockets = new Set<TokenSocket>();
   #pending: Promise<void> | null = null;
-  /** When the token is to be replaced, and when it expires, on the clock of `Environment.wall`. */
+  /** Times of the token's replacement and expiry, on the clock of `Environment.wall`. */
   #dueAt = 0;
   #expiresAt = 0;
 
@@ -188,7 +188,7 @@ class TokenSocket implements Socket {
     this.#socket.close();
   }
 
-  /** There is a new token: it is presented, unless the first one is yet to be. */
+  /** Handles a new token: presents it, unless the first one is still pending. */
   refresh(): void {
     if (!this.#token) return;
     this.#token = this.#source.token;
@@ -236,7 +236,7 @@ class TokenSocket implements Socket {
   }
 }
 
-/** What a frame says about the last `auth`; null: nothing. */
+/** The result of the last `auth` in a frame; null: none. */
 function replyOf(data: unknown): "accepted" | "refused" | null {
   if (typeof data !== "string") return null;
   if (data.startsWith('{"type":"authenticated"')) return "accepted";

@@ -63,7 +63,7 @@ export class UpdatesService {
         this.#fetchWindows.set(endpoint, fetchWindowMs);
         const held = options.held(endpoint);
         if (version !== null && version < held) {
-          // What is held exists no longer, or this server is behind: a request decides.
+          // The held data no longer exists, or this server lags: a request decides.
           this.#told.set(endpoint, version);
           this.#resync([endpoint]);
         } else if ((version ?? 0) <= held) this.#replied({ endpoint, version });
@@ -98,7 +98,7 @@ export class UpdatesService {
     return this.#views.size;
   }
 
-  /** Whether a view is subscribed and not refused, as far as is known. */
+  /** Whether a view is subscribed and not known to be refused. */
   isWatched(endpoint: string): boolean {
     return this.#views.has(endpoint) && !this.#transport.current.isRefused(endpoint);
   }
@@ -108,7 +108,7 @@ export class UpdatesService {
     return this.#told.get(endpoint) ?? 0;
   }
 
-  /** Milliseconds over which fetches of what is announced are spread, as the server of this endpoint asks. */
+  /** Window in milliseconds for spreading fetches after announcements, set by the endpoint's server. */
   fetchWindowMs(endpoint: string): number {
     return this.#fetchWindows.get(endpoint) ?? 0;
   }
@@ -183,7 +183,7 @@ export class UpdatesService {
     this.#waiting.get(endpoint)?.();
   }
 
-  /** The drop rule: only what is subscribed, and newer than what is held; views are notified of what is newer than announced. */
+  /** The drop rule: only subscribed updates newer than the held version; views get those newer than announced. */
   #updated(frame: UpdateFrame): void {
     const { endpoint, version } = frame;
     const told = this.told(endpoint);

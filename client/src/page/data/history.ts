@@ -19,7 +19,7 @@ export interface Version {
   readonly revised: number | null;
 }
 
-/** The versions of a `/v1/history` body, newest first; what is none is left out. */
+/** The versions of a `/v1/history` body, newest first; malformed ones are left out. */
 export function parseVersions(body: unknown): Version[] {
   const { versions } = (body ?? {}) as { versions?: unknown };
   return (Array.isArray(versions) ? versions : []).flatMap((entry: unknown) => {
@@ -36,14 +36,14 @@ export function parseVersions(body: unknown): Version[] {
   });
 }
 
-/** What a version has changed: "3 values revised", "no values revised", "deleted"; of the oldest that is not known. */
+/** The changes in a version: "3 values revised", "no values revised", "deleted"; unknown for the oldest. */
 export function changeWords({ gone, revised }: Version): string {
   if (gone) return "deleted";
   if (revised === null) return "oldest version kept";
   return `${revised || "no"} ${revised === 1 ? "value" : "values"} revised`;
 }
 
-/** A version as it is compared. */
+/** A version, for comparison. */
 export interface Older {
   readonly version: number;
   readonly at: number;
@@ -53,7 +53,7 @@ export interface Older {
 interface Answer {
   /** Null after a failure. */
   readonly body: unknown;
-  /** What is shown of the failure; "" = none. */
+  /** The displayed failure; "" = none. */
   readonly problem: string;
 }
 

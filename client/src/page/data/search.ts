@@ -25,7 +25,7 @@ export function matching(all: readonly Searchable[], query: string): Listed[] {
   return all.filter(({ text }) => words.every((word) => text.includes(word))).map(({ entry }) => entry);
 }
 
-/** The endpoint that was written last: what a page without a wish shows. Null without endpoints. */
+/** The endpoint written last, the default selection. Null without endpoints. */
 export function newest(catalogue: readonly Listed[]): string | null {
   const present = catalogue.filter(({ gone }) => !gone);
   const [first] = present.sort((a, b) => (b.version ?? 0) - (a.version ?? 0) || (a.endpoint < b.endpoint ? -1 : 1));

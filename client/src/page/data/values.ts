@@ -13,7 +13,7 @@ const MAX_DIGITS = 6;
 /** Values beyond have an exponent. */
 const HUGE = 1e15;
 
-/** "every 15 min" for PT15M, "hourly", "daily"; "" for what is no duration. */
+/** "every 15 min" for PT15M, "hourly", "daily"; "" for anything else. */
 export function every(resolution: string): string {
   const length = durationMs(resolution);
   if (length === null) return "";

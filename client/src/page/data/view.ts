@@ -28,7 +28,7 @@ import { clockOf, digitsOf, every, figure, isDaily, spanWords, startWords } from
 
 /** Rows of the table at once. */
 const ROWS = 24;
-/** How long the page says that the code was copied. */
+/** Time that the page shows the code as copied. */
 const COPIED_MS = 4_000;
 
 export interface DataOptions {
@@ -94,7 +94,7 @@ export class DataView extends View {
     find(root, ".copy").addEventListener("click", () => void this.#copy());
   }
 
-  /** Shows an endpoint; null: the one that was written last, once the catalogue is known. */
+  /** Shows an endpoint; null: the one written last, once the catalogue is known. */
   select(endpoint: string | null): void {
     this.#wanted = endpoint;
     const shown = endpoint ?? this.#chosen ?? newest(this.#catalogue ?? []);
@@ -164,7 +164,7 @@ export class DataView extends View {
 
   #take(dataset: Dataset): void {
     this.#problem = dataset.gone ? "Deleted" : "";
-    // What was deleted stays visible, dimmed: the new version has no points, the old one has.
+    // Deleted data stays visible, dimmed: the new version has no points, but the old one does.
     this.#dataset = dataset.gone && this.#dataset ? { ...dataset, points: this.#dataset.points } : dataset;
     if (this.#entry === null && !dataset.gone) this.#options.unlisted();
     this.accepted(dataset);
@@ -291,12 +291,12 @@ export class DataView extends View {
     const note = find(this.root, ".copied");
     clearTimeout(this.#copied);
     setText(note, isCopied ? "Copied" : "Selected: copy it with Ctrl+C or ⌘C");
-    // What is left to do stays, until something else is selected or copied.
+    // Keep the remaining instruction until something else is selected or copied.
     if (isCopied) this.#copied = setTimeout(() => setText(note, ""), COPIED_MS);
   }
 }
 
-/** Why there is no data, and what would bring it. */
+/** The reason for missing data, with the remedy. */
 const waiting = (problem: string): string => (problem === "Not in the catalogue" ? "Not in the catalogue yet: it appears here as soon as it is written." : problem);
 
 function emptyRow(): HTMLElement {

@@ -80,19 +80,6 @@ async def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_S
             await asyncio.sleep(0.02)
 
 
-async def test_a_client_keeps_its_connection_over_refreshes_and_sees_each_last_version(tmp_path: Path) -> None:
-    tokens = Tokens(["/dam"])
-    async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, tokens) as watcher:
-        await watcher.client.subscribe({"/dam/a": None})
-        await eventually(lambda: watcher.count("subscribed") == 1)
-        version = 0
-        while tokens.made < 4:
-            version = system.feed.put("/dam/a")
-            await asyncio.sleep(0.05)
-        await eventually(lambda: watcher.last("/dam/a") == version)
-        assert (watcher.count("open"), watcher.count("closed")) == (1, 0)
-
-
 async def test_what_a_new_token_does_not_cover_is_rejected_and_its_updates_end(tmp_path: Path) -> None:
     tokens, is_due = Tokens(["/dam", "/load"], ["/dam"]), asyncio.Event()
 

@@ -158,12 +158,6 @@ async def test_plan_that_pays_is_applied() -> None:
     )
 
 
-async def test_plan_that_does_not_pay_is_not_applied_and_the_reason_is_recorded() -> None:
-    decision, ran = await decided(planned(pays=False))
-    assert len(ran) == 2
-    assert decision.line().startswith("nothing: nothing better was found (S = 4")
-
-
 async def test_what_holds_a_plan_back_is_part_of_the_decision() -> None:
     obstacle = {"kind": "movement", "text": "the best plan moves 69 %"}
     decision, _ = await decided(planned(pays=False, obstacle=obstacle))

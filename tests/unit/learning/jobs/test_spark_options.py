@@ -84,15 +84,6 @@ def test_memory_follows_the_cores_within_bounds() -> None:
     assert 1024 <= int(default_memory("local[64]").removesuffix("m")) <= 4096
 
 
-def test_options_are_those_of_the_command_again() -> None:
-    settings = SparkSettings(CLUSTER, (("spark.a", "b=c"),), "2g", 4, shared_disk=True, ui=True, event_log="/logs")
-    assert settings.arguments() == [
-        *("--master", CLUSTER, "--memory", "2g", "--cores", "4", "--event-log", "/logs"),
-        *("--conf", "spark.a=b=c", "--shared-disk", "--spark-ui"),
-    ]
-    assert SparkSettings().arguments() == []
-
-
 def test_settings_of_spark_defaults_are_read(tmp_path: Path) -> None:
     assert read_defaults(tmp_path) == {}
     text = "# spark.no 1\n\nspark.master   spark://one:7077\nspark.a=b=c\n spark.flags  -Da=1 -Db=2 \nspark.port: 7\n"

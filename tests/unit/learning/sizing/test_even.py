@@ -20,28 +20,6 @@ def test_no_smaller_count_has_as_many_uniform_sizes_as_a_record() -> None:
     assert even.record_counts(TWELVE, 360) == records
 
 
-@pytest.mark.parametrize(
-    ("count", "mean", "worst", "at"),
-    [
-        (12, 1.229, 1.833, 11),
-        (24, 1.080, 1.375, 11),
-        (30, 1.067, 1.200, 12),
-        (36, 1.060, 1.222, 11),
-        (48, 1.031, 1.146, 11),
-        (60, 1.022, 1.100, 11),
-        (72, 1.024, 1.111, 10),
-        (120, 1.009, 1.050, 9),
-        (128, 1.019, 1.055, 9),
-        (256, 1.012, 1.031, 12),
-    ],
-)
-def test_imbalance_is_graded_over_all_sizes(count: int, mean: float, worst: float, at: int) -> None:
-    assert even.mean_imbalance(count, TWELVE) == pytest.approx(mean, abs=0.0006)
-    largest, size = even.worst_imbalance(count, TWELVE)
-    assert largest == pytest.approx(worst, abs=0.0006)
-    assert size == at
-
-
 def test_better_counts_divide_more_evenly_and_are_minimal() -> None:
     assert even.better_counts(5, (1, 2, 3, 4, 6, 12)) == [12]
     assert even.better_counts(12, (1, 2, 3, 4, 6, 12)) == []

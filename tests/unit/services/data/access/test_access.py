@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,9 @@ from services.data.store import Store
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
 from tests.support.security_events import recorded_events
+from tests.unit.services.data.conftest import BODY, WRITE_KEY
 
-WRITE, SHARED = "a-write-key-of-the-tests", "a-shared-key-of-the-tests"
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
-HOUR = "2026-01-01T00:00:00Z"
-BODY = {"unit": "MW", "resolution": "PT1H", "points": [{"time": HOUR, "value": 5}]}
 PLANS = (
     AccessPlan("free", 60, 200),
     AccessPlan("tiny", per_day=7),
@@ -57,8 +56,8 @@ class World:
         self._serving = self.store.serving()
         await self._serving.__aenter__()
         self.access = await Access.open(AccessPlans(self.plans), self.store, self.clock)
-        chosen = ApiOptions(page_dir=self.directory, **options)
-        self.api = make_api(self.store, SharedKey(WRITE), lambda _: None, chosen, self.clock, access=self.access).app
+        chosen, key = ApiOptions(page_dir=self.directory, **options), SharedKey(WRITE_KEY)
+        self.api = make_api(self.store, key, lambda _: None, chosen, self.clock, access=self.access).app
 
     async def end(self, *, killed: bool = False) -> None:
         if killed:
@@ -82,16 +81,26 @@ class World:
         return Counter(verdict.reason for verdict in found)
 
 
+@asynccontextmanager
+async def serving(directory: Path, *plans: AccessPlan, url: str = "", **options: Any) -> AsyncIterator[World]:
+    made = World(directory, plans, url)
+    await made.begin(**options)
+    yield made
+    await made.end()
+
+
 @pytest.fixture
 async def world(tmp_path: Path, databases: Databases) -> AsyncIterator[World]:
     """A service with two endpoints, on either database."""
-    made = World(tmp_path, PLANS, databases.url())
-    await made.begin()
-    async with made.http(WRITE) as http:
-        for name in ("/dam/a", "/load/a"):
-            assert (await http.put(f"/v1/data{name}", json=BODY)).status_code == 200
-    yield made
-    await made.end()
+    async with serving(tmp_path, *PLANS, url=databases.url()) as made:
+        async with made.http(WRITE_KEY) as http:
+            for name in ("/dam/a", "/load/a"):
+                assert (await http.put(f"/v1/data{name}", json=BODY)).status_code == 200
+        yield made
+
+
+async def full(_work: object) -> None:
+    raise StoreUnavailable("full")
 
 
 def problem(answer: httpx.Response) -> tuple[int, str]:
@@ -164,12 +173,6 @@ async def test_only_the_plans_endpoints_may_be_read(world: World) -> None:
         assert problem(await http.get("/v1/data/%6Coad/a")) == (403, "not_in_plan")
         assert problem(await http.get("/v1/history/load/a")) == (403, "not_in_plan")
         assert (await http.get("/v1/endpoints")).status_code == 200
-
-
-async def test_an_api_key_cannot_write(world: World) -> None:
-    async with world.http(await world.key()) as http:
-        for answer in (await http.put("/v1/data/dam/a", json=BODY), await http.delete("/v1/data/dam/a")):
-            assert problem(answer) == (403, "read_only")
 
 
 async def test_an_unknown_key_is_refused_and_its_address_pays(world: World) -> None:
@@ -289,9 +292,6 @@ async def test_last_uses_that_cannot_be_stored_are_kept(world: World, monkeypatc
     await world.request(key, 1)
     write = world.access.last_use._write
 
-    async def full(_batch: object) -> None:
-        raise StoreUnavailable("full")
-
     monkeypatch.setattr(world.access.last_use, "_write", full)
     await world.access.last_use.flush()
     monkeypatch.setattr(world.access.last_use, "_write", write)
@@ -314,7 +314,7 @@ async def test_refusals_are_security_events_with_the_name_of_the_key(world: Worl
                 assert (await http.get(path, headers={"Origin": "https://a.example"})).status_code in {401, 403}
         async with world.http() as http:
             assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 401
-        async with world.http(WRITE) as http:
+        async with world.http(WRITE_KEY) as http:
             for _ in range(5):
                 assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 200
     found = [(line["kind"], line.get("key_name"), line["address"], line.get("code")) for line in events.all()]
@@ -334,9 +334,6 @@ async def test_a_key_is_refused_even_if_its_revocation_cannot_be_stored(
 ) -> None:
     key = await world.key()
 
-    async def full(_work: object) -> None:
-        raise StoreUnavailable("full")
-
     with monkeypatch.context() as patch:
         patch.setattr(world.store, "transact", full)
         with pytest.raises(StoreUnavailable):
@@ -348,9 +345,6 @@ async def test_requests_that_cannot_be_counted_are_refused_unless_the_plan_is_un
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited, unlimited = await world.key("tiny"), await world.key("open")
-
-    async def full(_work: object) -> None:
-        raise StoreUnavailable("full")
 
     with monkeypatch.context() as patch:
         patch.setattr(world.store, "transact", full)
@@ -366,16 +360,13 @@ async def test_requests_that_cannot_be_counted_are_refused_unless_the_plan_is_un
     assert used == {"tiny": 7, "open": 5}
 
 
-async def test_a_key_whose_plan_was_removed_gets_403(tmp_path: Path) -> None:
-    world = World(tmp_path, PLANS)
-    await world.begin()
+async def test_a_key_whose_plan_was_removed_gets_403(world: World) -> None:
     key = await world.key()
     await world.end()
     world.plans = PLANS[1:]
     await world.begin()
     async with world.http(key) as http:
         assert problem(await http.get("/v1/endpoints")) == (403, "no_plan")
-    await world.end()
 
 
 async def test_readers_without_a_key_are_limited_by_the_anonymous_plan(tmp_path: Path) -> None:
@@ -400,28 +391,23 @@ async def test_readers_without_a_key_are_limited_by_the_anonymous_plan(tmp_path:
         answer = await http.get("/v1/endpoints")
         assert answer.headers["ratelimit"] == '"minute";r=2;t=61, "day";r=4;t=43139'
         assert problem(await http.put("/v1/data/dam/a", json=BODY)) == (401, "unauthorised")
-    async with world.http(WRITE) as http:
+    async with world.http(WRITE_KEY) as http:
         assert {(await http.get("/v1/endpoints")).status_code for _ in range(10)} == {200}
     await world.end()
 
 
-async def test_counted_addresses_are_bounded_and_the_least_recent_is_evicted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_counted_addresses_are_bounded_and_the_least_recent_is_evicted(
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accounts, "MAX_IN_MEMORY", 2)
     plan = AccessPlan("anonymous", 1)
-    world = World(tmp_path, (plan,))
-    await world.begin()
     order = ("192.0.2.1", "192.0.2.2", "192.0.2.1", "192.0.2.3", "192.0.2.1", "192.0.2.2")
     reasons = [world.access.admit_anonymous(plan, address, DATA).reason.value for address in order]
     assert reasons == ["admitted", "admitted", "minute", "admitted", "minute", "admitted"]
-    await world.end()
 
 
-async def test_anonymous_readers_of_a_56_have_four_times_the_plan(tmp_path: Path) -> None:
+def test_anonymous_readers_of_a_56_have_four_times_the_plan(world: World) -> None:
     plan = AccessPlan("anonymous", 5)
-    world = World(tmp_path, (plan,))
-    await world.begin()
     found = Counter(
         world.access.admit_anonymous(plan, f"2001:db8:0:{number:x}::1", DATA).reason.value for number in range(100)
     )
@@ -429,31 +415,22 @@ async def test_anonymous_readers_of_a_56_have_four_times_the_plan(tmp_path: Path
     # Those that were refused for their network have used up nothing of their own.
     world.clock.advance(61)
     assert world.access.admit_anonymous(plan, "2001:db8:0:50::1", DATA).limits[0].remaining == 4
-    await world.end()
 
 
 async def test_a_browser_may_send_a_key_where_anonymous_reads_are_off(tmp_path: Path) -> None:
-    world = World(tmp_path, PLANS)
-    await world.begin(anonymous=lambda _address: False)
-    key = await world.key()
     headers = {
         "Origin": "https://a.example",
         "Access-Control-Request-Method": "GET",
         "Access-Control-Request-Headers": "authorization",
     }
-    async with world.http() as http:
-        preflight = await http.options("/v1/data/dam/a", headers=headers)
-        assert preflight.status_code == 204
-        assert "Authorization" in preflight.headers["access-control-allow-headers"]
-        assert problem(await http.get("/v1/endpoints")) == (401, "unauthorised")
-    async with world.http(key) as http:
-        assert (await http.get("/v1/endpoints", headers=headers)).headers["access-control-allow-origin"] == "*"
-    async with world.http("diem_wrong") as http:
-        # The page may know that its key is wrong.
-        answer = await http.get("/v1/endpoints", headers=headers)
-        assert problem(answer) == (401, "unauthorised")
-        assert answer.headers["access-control-allow-origin"] == "*"
-    await world.end()
+    async with serving(tmp_path, *PLANS, anonymous=lambda _address: False) as world:
+        async with world.http() as http:
+            preflight = await http.options("/v1/data/dam/a", headers=headers)
+            assert preflight.status_code == 204
+            assert "Authorization" in preflight.headers["access-control-allow-headers"]
+            assert problem(await http.get("/v1/endpoints")) == (401, "unauthorised")
+        async with world.http(await world.key()) as http:
+            assert (await http.get("/v1/endpoints", headers=headers)).headers["access-control-allow-origin"] == "*"
 
 
 async def test_keys_are_administered_behind_the_internal_listener(world: World) -> None:
@@ -793,7 +770,7 @@ async def test_usage_reports_used_and_remaining_requests(world: World) -> None:
 async def test_usage_needs_a_key_and_is_limited_by_address(world: World) -> None:
     async with world.http() as http:
         assert problem(await http.get("/v1/usage")) == (401, "unauthorised")
-    async with world.http(WRITE) as http:
+    async with world.http(WRITE_KEY) as http:
         assert problem(await http.get("/v1/usage")) == (401, "unauthorised")
     async with world.http(await world.key("tiny"), client="192.0.2.9") as http:
         statuses = [(await http.get("/v1/usage")).status_code for _ in range(101)]

@@ -10,7 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from diem.process.auth import SharedKey
 from diem.process.clock import ManualClock
 from diem.process.limits import RateLimit
 from diem.tokens.key_set import parse_key_set
@@ -20,20 +19,16 @@ from services.data.access.access import Access
 from services.data.access.keys import WriteTerms
 from services.data.access.plans import AccessPlan, AccessPlans, RequestLimits
 from services.data.access.quota import day_of
-from services.data.api import ApiOptions, make_api
-from services.data.store import Store
 from tests.support.patience import PATIENCE_S
 from tests.support.tokens import Issuer
+from tests.unit.services.data.access.test_access import NOON, serving
 from tests.unit.services.data.conftest import BODY, WRITE_KEY, assert_problem
 
-NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
-PLANS = AccessPlans(
-    [
-        AccessPlan("dam", per_day=20, prefixes=("/dam",)),
-        AccessPlan("open"),
-        AccessPlan("page", per_minute=60),
-        AccessPlan("users", per_minute=60, per_user=RequestLimits(3, 5)),
-    ]
+PLANS = (
+    AccessPlan("dam", per_day=20, prefixes=("/dam",)),
+    AccessPlan("open"),
+    AccessPlan("page", per_minute=60),
+    AccessPlan("users", per_minute=60, per_user=RequestLimits(3, 5)),
 )
 
 
@@ -75,18 +70,11 @@ def bearer(text: str) -> dict[str, str]:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    clock = ManualClock(wall_ms=NOON)
-    store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=clock)
-    async with store.serving():
-        access = await Access.open(PLANS, store, clock)
-        options = ApiOptions(page_dir=tmp_path, anonymous=lambda _address: False, loopback_rate=RateLimit(1, 20))
-        api = make_api(store, SharedKey(WRITE_KEY), lambda _: None, options, clock, access=access).app
-        transport = httpx.ASGITransport(api, client=("127.0.0.1", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            for name in ("/dam/a", "/load/a"):
-                assert (await http.put(f"/v1/data{name}", json=BODY, headers=bearer(WRITE_KEY))).status_code == 200
-            yield World(clock, access, http)
-        await access.close()
+    options: dict[str, Any] = {"anonymous": lambda _address: False, "loopback_rate": RateLimit(1, 20)}
+    async with serving(tmp_path, *PLANS, **options) as made, made.http(client="127.0.0.1") as http:
+        for name in ("/dam/a", "/load/a"):
+            assert (await http.put(f"/v1/data{name}", json=BODY, headers=bearer(WRITE_KEY))).status_code == 200
+        yield World(made.clock, made.access, http)
 
 
 async def test_a_token_costs_no_request_and_is_verified_by_the_published_keys(world: World) -> None:

@@ -23,8 +23,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
-from learning.placement.instance import from_events
-from learning.statistics.window import Window
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.running import ROOT, Running, running, until
@@ -47,31 +45,20 @@ SETTINGS: Final = {
     # A burst of five times that.
     "DIEM_WEBSOCKET_CONNECTION_RATE": "20",
 }
-SOURCE: Final = """
-[[source]]
-type = "directory"
-name = "broken"
-path = "broken"
-prefix = "/broken"
-unit = "kW"
-resolution = "PT15M"
-zone = "UTC"
-"""
+
+
 REAL: Final = "/dam/real"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    """Run the system with one endpoint, a source with an invalid file, and settings of a small machine."""
+    """Run the system with one endpoint, and settings of a small machine."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SETTINGS.items():
             patch.setenv(name, value)
         directory = tmp_path_factory.mktemp("attacked")
-        (directory / "broken").mkdir()
-        (directory / "broken" / "secret-name.csv").write_text("no,csv\n")
         # Given, the limit of an address is also that of this machine's.
-        options = ("--traffic", "files", "--clients-per-address", "50")
-        async with running(directory, config=SOURCE, options=options) as started:
+        async with running(directory, config="", options=("--clients-per-address", "50")) as started:
             (await started.put({REAL: 1.0})).raise_for_status()
             yield started
 
@@ -248,71 +235,6 @@ async def test_a_bad_name_is_answered_in_few_words(system: Running) -> None:
         while "rejected" not in (answer := str(await client.recv())):
             pass
     assert len(answer) < 100 * 80
-
-
-async def test_a_history_that_is_asked_for_again_costs_no_more_than_other_reads(system: Running) -> None:
-    name = "/dam/long"
-    points = [{"time": f"2026-01-{1 + n // 96:02}T{n // 4 % 24:02}:{n % 4 * 15:02}:00Z"} for n in range(900)]
-    for version in range(24):
-        body = {
-            "unit": "MW",
-            "resolution": "PT15M",
-            "points": [point | {"value": n * 1.25 + version} for n, point in enumerate(points)],
-        }
-        headers = {"Authorization": f"Bearer {system.write_key}"}
-        (await system.http.put(f"{system.page}v1/data{name}", json=body, headers=headers)).raise_for_status()
-
-    async def cost(path: str) -> int:
-        before = cpu_ticks(system.pid("data"))
-        for _ in range(40):
-            assert await http_status(system, path) == 200
-        return cpu_ticks(system.pid("data")) - before
-
-    await cost(f"v1/history{name}")
-    again, other = await cost(f"v1/history{name}"), await cost("v1/endpoints")
-    assert again < 3 * other + 10
-
-
-def cpu_ticks(pid: int) -> int:
-    """Return the CPU time of a process, in ticks of the clock (usually 10 ms)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
-
-
-async def test_invented_names_are_in_no_plan(system: Running) -> None:
-    invented = [f"/invented/{number}" for number in range(50)]
-    async with client_of(system, None, origin=None) as client:
-        await client.send(subscribe(1, REAL, *invented))
-        await received(client, "subscribed")
-        lines = await until(lambda: recorded(system, b"/invented/49"))
-    last = max(json.loads(line)["time"] for line in lines)
-    instance = from_events(lines, Window(last - 3_600_000, last + 60_000))
-    assert REAL in instance.endpoints
-    assert not set(invented).intersection(instance.endpoints)
-
-
-def recorded(system: Running, wanted: bytes) -> list[bytes]:
-    """Return the whole lines of recorded traffic, once one has ``wanted``; none while a file gets its final name."""
-    lines: list[bytes] = []
-    try:
-        for path in (system.state_dir / "traffic" / "in").iterdir():
-            lines += path.read_bytes().splitlines(keepends=True)
-    except FileNotFoundError:
-        return []
-    whole = [line for line in lines if line.endswith(b"\n")]
-    return whole if any(wanted in line for line in whole) else []
-
-
-async def test_a_page_of_another_origin_cannot_read_what_the_machine_may(system: Running) -> None:
-    answer = await system.http.get(f"{system.page}v1/data{REAL}", headers={"Origin": "https://evil.example"})
-    assert "access-control-allow-origin" not in answer.headers
-
-
-async def test_errors_of_sources_name_no_files(system: Running) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not (found := (await system.http.get(f"{system.page}v1/sources")).json()) or "error" not in str(found):
-            await asyncio.sleep(0.1)
-    assert "secret-name" not in str(found)
 
 
 async def test_files_of_the_state_directory_are_its_owners_alone(system: Running) -> None:

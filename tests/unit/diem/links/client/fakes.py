@@ -13,6 +13,7 @@ from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
 from diem.links.client import BaseClient, Event, Timing
+from tests.support.patience import until
 
 QUICK = Timing(
     base_s=0.02,
@@ -200,6 +201,9 @@ class Seen:
         statuses = [event.live for event in self.events if event.kind == "status" and event.endpoint == name]
         return statuses[-1] if statuses else None
 
+    async def until_live(self, *names: str) -> None:
+        await until(lambda: all(self.live(name) for name in names))
+
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.kind == kind]
 
@@ -210,8 +214,8 @@ def unsigned(claims: object) -> str:
 
 
 @contextlib.asynccontextmanager
-async def seeing(client: BaseClient) -> AsyncIterator[Seen]:
-    """Connect a client, and collect its events."""
+async def seeing(client: BaseClient, *names: str) -> AsyncIterator[Seen]:
+    """Connect a client, and collect its events; it is subscribed to ``names``, and they are live."""
     seen = Seen()
 
     async def follow() -> None:
@@ -222,6 +226,9 @@ async def seeing(client: BaseClient) -> AsyncIterator[Seen]:
     async with client:
         task = asyncio.create_task(follow())
         try:
+            if names:
+                await client.subscribe(dict.fromkeys(names))
+                await seen.until_live(*names)
             yield seen
         finally:
             task.cancel()

@@ -10,7 +10,7 @@ import pytest
 from diem.errors import ConfigurationError
 from diem.links.client import PartitionedClient, Timing
 from tests.support.patience import PATIENCE_S, until
-from tests.unit.diem.links.client.fakes import LIMIT, QUICK, Deployment, Seen, deployed, seeing
+from tests.unit.diem.links.client.fakes import LIMIT, QUICK, Deployment, deployed, seeing
 
 DOUBTING = replace(QUICK, suspect_after_s=0.1)
 LONG_OUT = replace(QUICK, held_after_s=1000.0)
@@ -28,16 +28,12 @@ def client_of(system: Deployment, timing: Timing = QUICK, urls: list[str] | None
     return PartitionedClient(urls or system.urls, origin="http://127.0.0.1:8080", timing=timing)
 
 
-async def live(seen: Seen, *names: str) -> None:
-    await until(lambda: all(seen.live(name) for name in names))
-
-
 @pytest.mark.parametrize("first", range(3))
 async def test_any_server_names_the_owners_and_each_gets_a_connection(system: Deployment, first: int) -> None:
     client = client_of(system, urls=[system.servers[first].url])
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": 7, "/c": None})
-        await live(seen, "/a", "/b", "/c")
+        await seen.until_live("/a", "/b", "/c")
         assert [server.held for server in system.servers] == [{"/a"}, {"/b"}, {"/c"}]
         assert [server.dials for server in system.servers] == [1, 1, 1]
         assert set(system.b.subscribed_with("/b")) == {7}
@@ -59,7 +55,7 @@ async def test_250_endpoints_are_messages_of_100_names(system: Deployment) -> No
     client = client_of(system, urls=[system.a.url])
     async with seeing(client) as seen:
         await client.subscribe(dict.fromkeys(names))
-        await live(seen, *names)
+        await seen.until_live(*names)
         assert [len(names) for _, names in system.a.requests] == [100, 100, 50]
         assert [len(names) for _, names in system.b.requests] == [30]
 
@@ -70,7 +66,7 @@ async def test_moved_is_followed_with_the_announced_version_and_the_old_server_i
     client = client_of(system, urls=[system.a.url])
     async with seeing(client) as seen:
         await client.subscribe({"/a": 3})
-        await live(seen, "/a")
+        await seen.until_live("/a")
         await system.a.update("/a", 5)
         await until(lambda: seen.versions("/a") == [5])
         system.own(a=system.b)
@@ -85,10 +81,7 @@ async def test_moved_is_followed_with_the_announced_version_and_the_old_server_i
 
 
 async def test_while_the_new_owner_does_not_answer_the_old_one_is_kept(system: Deployment) -> None:
-    client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None})
-        await live(seen, "/a")
+    async with seeing(client_of(system), "/a") as seen:
         await system.b.stop()
         system.own(a=system.b)
         await system.a.moved(["/a"], system.b.url)
@@ -101,10 +94,7 @@ async def test_while_the_new_owner_does_not_answer_the_old_one_is_kept(system: D
 async def test_a_new_owner_without_room_is_asked_again_and_the_old_one_kept_while_it_delivers(
     system: Deployment,
 ) -> None:
-    client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client_of(system), "/a", "/b") as seen:
         system.own(a=system.b)
         system.b.refuse["/a"] = LIMIT
         await system.a.moved(["/a"], system.b.url)
@@ -118,7 +108,7 @@ async def test_a_new_owner_without_room_is_asked_again_and_the_old_one_kept_whil
         await until(lambda: len(system.b.subscribed_with("/a")) > requests)
         assert seen.of("rejected") == []
         del system.b.refuse["/a"]
-        await live(seen, "/a")
+        await seen.until_live("/a")
         assert system.b.subscribed_with("/a")[-1] == 5
 
 
@@ -127,17 +117,14 @@ async def test_what_was_never_subscribed_is_rejected_where_there_is_no_room(syst
     client = client_of(system, urls=[system.a.url])
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/b")
+        await seen.until_live("/b")
         await until(lambda: len(seen.of("rejected")) == 1)
         # Which server has it is not known before one of them takes it.
         assert (len(system.a.subscribed_with("/a")), seen.live("/a")) == (4, None)
 
 
 async def test_moved_without_an_owner_is_found(system: Deployment) -> None:
-    client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None})
-        await live(seen, "/a")
+    async with seeing(client_of(system), "/a"):
         system.own(a=system.c)
         await system.a.moved(["/a"])
         await until(lambda: system.c.held == {"/a"} and not system.a.held)
@@ -158,59 +145,48 @@ async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(
     client = client_of(system, urls=[system.a.url, system.b.url])
     async with seeing(client) as seen:
         await client.subscribe({"/a": None, "/c": None})
-        await live(seen, "/c")
+        await seen.until_live("/c")
         await until(lambda: len(pauses) >= 2)
         # The second question follows the first at once.
         assert pauses[:2] == [(0, 8), (1, 12)]
         del system.a.refuse["/a"]
-        await live(seen, "/a")
+        await seen.until_live("/a")
         assert seen.of("rejected") == []
         assert system.c.dials == 1
 
 
 async def test_an_owner_that_dies_is_left_for_another_and_the_others_stay_live(system: Deployment) -> None:
-    client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client_of(system), "/a", "/b") as seen:
         system.own(a=system.b)
         await system.a.stop()
         await until(lambda: system.b.held == {"/a", "/b"})
-        await live(seen, "/a")
+        await seen.until_live("/a")
         assert [event.live for event in seen.of("status") if event.endpoint == "/b"] == [True]
         assert [event.live for event in seen.of("status") if event.endpoint == "/a"] == [True, False, True]
 
 
 async def test_an_owner_that_is_another_one_later_is_left_whatever_its_own_delay(system: Deployment) -> None:
-    client = client_of(system, DOUBTING)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None})
-        await live(seen, "/a")
+    async with seeing(client_of(system, DOUBTING), "/a") as seen:
         await system.a.kick(1012, "retry=600000")
         await until(lambda: seen.live("/a") is False)
         system.own(a=system.b)
-        await live(seen, "/a")
+        await seen.until_live("/a")
         assert system.b.held == {"/a"}
 
 
 async def test_while_no_other_server_answers_what_is_lost_is_dialled_where_it_was(system: Deployment) -> None:
-    client = client_of(system, urls=[system.a.url])
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None})
-        await live(seen, "/a")
+    async with seeing(client_of(system, urls=[system.a.url]), "/a") as seen:
         for connection in list(system.a.connections):
             connection.transport.abort()
         await until(lambda: system.a.dials == 2 and system.a.held == {"/a"})
-        await live(seen, "/a")
+        await seen.until_live("/a")
 
 
 async def test_servers_that_do_not_run_are_passed_over_and_no_server_is_reported(system: Deployment) -> None:
     slow = replace(QUICK, base_s=60.0, cap_s=60.0)
     await asyncio.gather(system.b.stop(), system.c.stop())
     client = client_of(system, slow, urls=[*system.urls, *(f"ws://127.0.0.1:{port}/ws" for port in range(1, 6))])
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None})
-        await live(seen, "/a")
+    async with seeing(client, "/a") as seen:
         assert seen.of("closed") == []
     await system.a.stop()
     client = client_of(system)
@@ -220,22 +196,16 @@ async def test_servers_that_do_not_run_are_passed_over_and_no_server_is_reported
 
 
 async def test_a_server_that_says_that_it_restarts_is_waited_for(system: Deployment) -> None:
-    client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client_of(system), "/a", "/b") as seen:
         asked = [len(system.b.requests), len(system.c.requests)]
         await system.a.kick(1012)
         await until(lambda: system.a.dials == 2 and system.a.held == {"/a"})
-        await live(seen, "/a")
+        await seen.until_live("/a")
         assert [len(system.b.requests), len(system.c.requests)] == asked
 
 
 async def test_a_server_that_is_silent_is_given_up_and_another_is_asked(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, silence_s=1.0))
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None})
-        await live(seen, "/a")
+    async with seeing(client_of(system, replace(QUICK, silence_s=1.0)), "/a") as seen:
         system.own(a=system.b)
         await until(lambda: system.b.held == {"/a"})
         assert seen.of("closed")[0].code is None
@@ -249,16 +219,14 @@ async def test_an_owner_whose_url_cannot_be_dialled_is_tried_and_another_is_aske
         await client.subscribe({"/a": None})
         await until(lambda: any(event.kind == "closed" for event in seen.events))
         system.own(a=system.a)
-        await live(seen, "/a")
+        await seen.until_live("/a")
 
 
 async def test_a_server_that_had_enough_of_a_connection_nobody_needed_is_dialled_when_it_is_needed(
     system: Deployment,
 ) -> None:
     client = client_of(system, replace(QUICK, idle_after_s=60.0))
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None})
-        await live(seen, "/a")
+    async with seeing(client, "/a") as seen:
         await client.unsubscribe(["/a"])
         # Before the connection is closed as idle, which may be before the answer has come.
         await until(lambda: [event.endpoint for event in seen.of("unsubscribed")] == ["/a"])
@@ -270,19 +238,13 @@ async def test_a_server_that_had_enough_of_a_connection_nobody_needed_is_dialled
 
 
 async def test_whoever_is_not_wanted_back_ends_also_when_another_server_closes_meanwhile(system: Deployment) -> None:
-    client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client_of(system), "/a", "/b") as seen:
         await asyncio.gather(system.a.kick(4501), system.b.kick(1012))
         await until(lambda: seen.ended)
 
 
 async def test_a_server_that_hangs_is_not_waited_for_when_it_was_given_up(system: Deployment) -> None:
-    client = client_of(system, replace(QUICK, silence_s=0.1))
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None})
-        await live(seen, "/a")
+    async with seeing(client_of(system, replace(QUICK, silence_s=0.1)), "/a"):
         system.own(a=system.b)
         for connection in system.a.connections:
             connection.transport.pause_reading()
@@ -301,7 +263,7 @@ async def test_nothing_is_live_before_its_owner_has_answered(system: Deployment)
         await until(lambda: seen.versions("/a") == [5])
         assert seen.live("/a") is None
         await system.a.send({"type": "subscribed", "id": 1, "endpoints": {"/a": 5}, "rejected": {}})
-        await live(seen, "/a")
+        await seen.until_live("/a")
 
 
 LONGEST = replace(QUICK, base_s=60.0, cap_s=60.0)
@@ -325,14 +287,12 @@ async def test_a_server_that_asked_for_a_pause_gets_it_although_another_names_it
     system: Deployment, windows: list[float]
 ) -> None:
     client = client_of(system, LONGEST)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client, "/a", "/b") as seen:
         await system.a.kick(1013, "overload retry=60000")
         await until(lambda: windows == [60.0])
         system.own(d=system.a, e=system.b)
         await client.subscribe({"/d": None, "/e": None})
-        await live(seen, "/e")
+        await seen.until_live("/e")
         assert (windows, system.a.dials) == ([60.0], 1)
 
 
@@ -352,52 +312,42 @@ async def test_a_restart_is_no_failure(system: Deployment, windows: list[float])
 
 
 async def test_a_server_that_is_not_live_is_doubted_and_left_for_another_owner(system: Deployment) -> None:
-    client = client_of(system, DOUBTING)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client_of(system, DOUBTING), "/a", "/b") as seen:
         await system.a.status(live=False)
         await until(lambda: len(system.a.subscribed_with("/a")) >= 3)  # the same owner, twice
         assert "/a" in system.a.held
         assert seen.live("/a") is False
         system.own(a=system.b)
         await until(lambda: system.b.held == {"/a", "/b"} and not system.a.held)
-        await live(seen, "/a")
+        await seen.until_live("/a")
         assert [event.live for event in seen.of("status") if event.endpoint == "/b"] == [True]
 
 
 async def test_a_status_of_some_endpoints_is_about_these_alone(system: Deployment) -> None:
     system.own(b=system.a)
-    client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client_of(system), "/a", "/b") as seen:
         await system.a.status(live=False, names=["/a"])
         await until(lambda: seen.live("/a") is False)
         assert seen.live("/b") is True
         await system.a.status(live=True, names=["/a"])
-        await live(seen, "/a")
+        await seen.until_live("/a")
 
 
 async def test_an_endpoint_that_all_have_uses_a_connection_that_is_there(system: Deployment) -> None:
     client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/b": None})
-        await live(seen, "/b")
+    async with seeing(client, "/b") as seen:
         await until(lambda: sum(len(server.connections) for server in system.servers) == 1)
         await client.subscribe({"/hot": None})
-        await live(seen, "/hot")
+        await seen.until_live("/hot")
         assert system.b.held == {"/b", "/hot"}
         await system.b.stop()
         await until(lambda: any("/hot" in server.held for server in (system.a, system.c)))
-        await live(seen, "/hot")
+        await seen.until_live("/hot")
 
 
 async def test_unsubscribing_closes_the_connection_that_nothing_needs_any_more(system: Deployment) -> None:
     client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client, "/a", "/b") as seen:
         received = client.received_bytes
         await client.unsubscribe(["/a"])
         await until(lambda: not system.a.connections)
@@ -412,17 +362,14 @@ async def test_an_owner_on_another_host_is_not_dialled_and_named(system: Deploym
     client = client_of(system)
     async with seeing(client) as seen:
         await client.subscribe({"/x": None, "/a": None})
-        await live(seen, "/a")
+        await seen.until_live("/a")
         await until(lambda: len(seen.of("error")) > 0)
         assert seen.of("error")[0].message == "refused a server that is on another host: wss://evil.example/ws"
         assert {event.message for event in seen.of("open")} <= set(system.urls)
 
 
 async def test_a_server_that_does_not_want_this_client_back_ends_the_iteration(system: Deployment) -> None:
-    client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client_of(system), "/a", "/b") as seen:
         await system.a.kick(4503, "logged out")
         await until(lambda: seen.ended)
         assert (seen.events[-1].kind, seen.events[-1].code, seen.events[-1].message) == ("closed", 4503, "logged out")
@@ -431,10 +378,8 @@ async def test_a_server_that_does_not_want_this_client_back_ends_the_iteration(s
 
 async def test_leaving_the_block_leaves_no_connection_and_no_task(system: Deployment) -> None:
     before = asyncio.all_tasks()
-    client = client_of(system)
-    async with seeing(client) as seen:
-        await client.subscribe({"/a": None, "/b": None})
-        await live(seen, "/a", "/b")
+    async with seeing(client_of(system), "/a", "/b"):
+        assert len(asyncio.all_tasks()) > len(before)
     await until(lambda: not any(server.connections for server in system.servers))
     await until(lambda: asyncio.all_tasks() <= before)
 
@@ -452,4 +397,4 @@ async def test_a_client_that_servers_refuse_says_why_and_keeps_the_pause_that_th
         assert refused == {(429, "429: this address has 50 clients already")}
         for server in system.servers:
             server.limit = None
-        await live(seen, "/a", "/b")
+        await seen.until_live("/a", "/b")

@@ -67,6 +67,19 @@ class Harness:
             message["id"] = upstream.requests[message["id"] - 1][1]
         self.client.message(self.urls[name], messages.parse_server(orjson.dumps(message)))
 
+    def open_subscribed(self, version: int | None, request_id: int = 7) -> FakeUpstream:
+        """Subscribe to ``A``, whose server answers with a version."""
+        self.subscribe(request_id, A=0)
+        upstream = self.open(A)
+        self.receive(A, messages.subscribed(1, {A: version}, {}))
+        return upstream
+
+    def assign_to_b(self) -> None:
+        """Move the partition of ``A`` to the server of ``B``."""
+        self.world.assigned[0] = self.urls[B]
+        self.world.publish_snapshot()
+        self.proxy.rerouted()
+
     @property
     def sent(self) -> list[dict[str, Any]]:
         return [orjson.loads(frame[frame.index(b"{") :]) for frame in self.written]
@@ -163,9 +176,7 @@ def test_unsubscribe_is_confirmed_once_when_every_server_has_confirmed(harness: 
 
 
 def test_repeated_unsubscribe_is_confirmed_together_with_the_first(harness: Harness) -> None:
-    harness.subscribe(7, A=0)
-    harness.open(A)
-    harness.receive(A, messages.subscribed(1, {A: None}, {}))
+    harness.open_subscribed(None)
     harness.written.clear()
     harness.unsubscribe(8, A)
     harness.unsubscribe(9, A)
@@ -178,9 +189,7 @@ def test_unsubscribe_waits_for_a_former_server_of_the_endpoint(harness: Harness)
     """Its answer may still be in transit, followed by an update."""
     harness.subscribe(7, A=0)
     old = harness.open(A)
-    harness.world.assigned[0] = harness.urls[B]
-    harness.world.publish_snapshot()
-    harness.proxy.rerouted()
+    harness.assign_to_b()
     new = harness.open(B)
     harness.receive(B, messages.subscribed(1, {A: START}, {}))
     assert old.requested[-1] == ("unsubscribe", {A: None})
@@ -197,9 +206,7 @@ def test_unsubscribe_does_not_wait_for_a_link_that_was_closed_as_unused(harness:
     """A former server of the endpoint does not confirm; its unused link is closed after 10 s."""
     harness.subscribe(7, A=0)
     harness.open(A)
-    harness.world.assigned[0] = harness.urls[B]
-    harness.world.publish_snapshot()
-    harness.proxy.rerouted()
+    harness.assign_to_b()
     harness.open(B)
     harness.receive(B, messages.subscribed(1, {A: START}, {}))
     harness.timers.advance(UNUSED_LINK_S + 1)
@@ -216,9 +223,7 @@ def test_endpoint_that_no_server_has_answered_for_is_stale_before_its_answer(har
 
 
 def test_endpoint_of_a_server_that_is_not_live_is_stale_before_its_answer(harness: Harness) -> None:
-    harness.subscribe(7, A=0)
-    harness.open(A)
-    harness.receive(A, messages.subscribed(1, {A: None}, {}))
+    harness.open_subscribed(None)
     harness.receive(A, messages.status(live=False, since="-"))
     harness.written.clear()
     harness.subscribe(8, A2=0)
@@ -230,12 +235,8 @@ def test_endpoint_of_a_server_that_is_not_live_is_stale_before_its_answer(harnes
 
 
 def test_recovery_is_sent_while_a_repeated_subscribe_is_pending(harness: Harness) -> None:
-    harness.subscribe(7, A=0)
-    harness.open(A)
-    harness.receive(A, messages.subscribed(1, {A: None}, {}))
-    harness.world.assigned[0] = harness.urls[B]
-    harness.world.publish_snapshot()
-    harness.proxy.rerouted()
+    harness.open_subscribed(None)
+    harness.assign_to_b()
     harness.receive(A, messages.status(live=False, since="-"))
     harness.subscribe(8, A=0)
     # The new home has not answered when the old server is live again.
@@ -250,16 +251,17 @@ def test_recovery_is_sent_while_a_repeated_subscribe_is_pending(harness: Harness
     ]
 
 
-def test_unused_link_is_closed_although_its_server_was_slow_to_confirm(harness: Harness) -> None:
-    harness.subscribe(7, A=0)
-    harness.open(A)
-    harness.receive(A, messages.subscribed(1, {A: None}, {}))
+def test_unused_link_is_closed_after_a_grace_period_although_its_server_was_slow_to_confirm(harness: Harness) -> None:
+    harness.open_subscribed(None)
     harness.unsubscribe(8, A)
     harness.timers.advance(UNUSED_LINK_S + 1)
     assert not harness.links[harness.urls[A]].stopped
     harness.receive(A, messages.unsubscribed(2, [A]))
-    harness.timers.advance(UNUSED_LINK_S + 1)
+    harness.timers.advance(UNUSED_LINK_S - 0.1)
+    assert not harness.links[harness.urls[A]].stopped
+    harness.timers.advance(0.2)
     assert harness.links[harness.urls[A]].stopped
+    assert not harness.client.links
 
 
 def test_loss_of_a_link_confirms_its_unsubscribes(harness: Harness) -> None:
@@ -269,18 +271,6 @@ def test_loss_of_a_link_confirms_its_unsubscribes(harness: Harness) -> None:
     assert [m["type"] for m in harness.sent] == ["subscribed"]
     harness.lose(A)
     assert [m["type"] for m in harness.sent] == ["subscribed", "unsubscribed"]
-
-
-def test_unused_link_is_closed_after_a_grace_period(harness: Harness) -> None:
-    harness.subscribe(7, A=0)
-    harness.open(A)
-    harness.unsubscribe(8, A)
-    harness.receive(A, messages.unsubscribed(2, [A]))
-    harness.timers.advance(UNUSED_LINK_S - 0.1)
-    assert not harness.links[harness.urls[A]].stopped
-    harness.timers.advance(0.2)
-    assert harness.links[harness.urls[A]].stopped
-    assert not harness.client.links
 
 
 def test_link_that_is_needed_again_stays_open(harness: Harness) -> None:
@@ -299,9 +289,7 @@ def test_link_to_a_dead_server_is_closed_once_another_server_has_answered(harnes
     harness.receive(A, messages.subscribed(1, {A: None}, {}))
     harness.receive(B, messages.subscribed(1, {B: None}, {}))
     harness.lose(A)
-    harness.world.assigned[0] = harness.urls[B]
-    harness.world.publish_snapshot()
-    harness.proxy.rerouted()
+    harness.assign_to_b()
     assert other.requested[-1] == ("subscribe", {A: None})
     harness.receive(B, messages.subscribed(2, {A: None}, {}))
     harness.timers.advance(2 * UNUSED_LINK_S)
@@ -385,9 +373,7 @@ def test_ended_rights_refuse_the_request_that_waits_for_them(harness: Harness) -
 
 
 def test_subscription_after_regained_rights_is_not_withheld(harness: Harness) -> None:
-    harness.subscribe(1, A=0)
-    upstream = harness.open(A)
-    harness.receive(A, messages.subscribed(1, {A: START}, {}))
+    upstream = harness.open_subscribed(START, 1)
     harness.proxy.restrict(harness.edge, lambda _: False)
     harness.subscribe(2, A=0)
     harness.receive(A, messages.subscribed(3, {A: START}, {}))

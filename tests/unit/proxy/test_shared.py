@@ -183,7 +183,7 @@ def test_frame_with_an_old_version_is_not_delivered(world: World) -> None:
     assert world.shared.relay.counts.stale == 3
 
 
-def test_last_unsubscribe_drops_the_retained_frame_and_the_subscription(world: World) -> None:
+def test_last_unsubscribe_drops_the_retained_frame_its_version_and_the_subscription(world: World) -> None:
     world.put(A)
     one, two, server = world.client(), world.client(), world.server_of(A)
     for client in (one, two):
@@ -191,7 +191,9 @@ def test_last_unsubscribe_drops_the_retained_frame_and_the_subscription(world: W
     run(server)
     one.unsubscribe(A)
     assert not server.requests
+    assert world.shared.relay.has_version(A.encode())
     two.leave()
+    assert not world.shared.relay.has_version(A.encode())
     assert [(kind, list(names)) for kind, _, names in server.requests] == [("unsubscribe", [A])]
     assert not world.shared.relay.retained
     run(server)
@@ -486,16 +488,6 @@ def test_trace_has_the_versions_that_a_server_has_announced_before_their_updates
     second.session.trace = trace
     second.subscribe(A)
     assert trace.requests == [([A.encode()], [])]
-
-
-def test_versions_of_an_endpoint_are_forgotten_with_its_last_subscriber(world: World) -> None:
-    world.put(A)
-    client = world.client()
-    client.subscribe(A)
-    run(world.server_of(A))
-    assert world.shared.relay.has_version(A.encode())
-    client.unsubscribe(A)
-    assert not world.shared.relay.has_version(A.encode())
 
 
 def test_ended_rights_unsubscribe_and_refuse_what_is_pending(world: World) -> None:

@@ -16,13 +16,11 @@ from diem.fanout.data_budget import DataBudget
 from diem.fanout.feed_hub import FeedHub
 from diem.links.compression import SharedDeflate, SharedDeflateFactory
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
-from diem.links.edge_connection import EdgeConnection
-from diem.links.listener import Listener
-from diem.process.listeners import bind
 from diem.protocol.feed import Batch
 from diem.protocol.messages import MAX_MESSAGE_BYTES
 from diem.protocol.update import UPDATE, Change, encode
 from tests.support.patience import PATIENCE_S
+from tests.unit.diem.links.edges import listening
 
 OFFERS: list[list[ExtensionParameter]] = [
     [],
@@ -83,20 +81,8 @@ class Served:
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     served = Served()
-    made: list[EdgeConnection] = []
-
-    def connection() -> EdgeConnection:
-        made.append(EdgeConnection(served.edge))
-        return made[-1]
-
-    listener = Listener(bind("127.0.0.1", 0), connection)
-    await listener.start()
-    served.port = listener.port
-    yield served
-    listener.stop()
-    for one in made:
-        one.abort()
-    await asyncio.sleep(0.02)
+    async with listening(served.edge) as served.port:
+        yield served
 
 
 async def _message(client: ClientConnection, kind: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -16,17 +15,12 @@ from diem.links import edge_connection
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.keepalive import CLIENT_PING_EVERY_S, HEARTBEAT_CHECK_S, HEARTBEAT_S, TimerWheel
-from diem.links.listener import Listener
-from diem.process.limits import AddressLimits, RateLimit
-from diem.process.listeners import bind
+from diem.process.limits import RateLimit
 from tests.support.patience import PATIENCE_S, until
 from tests.support.security_events import recorded_events
+from tests.unit.diem.links.edges import HANDSHAKE, Patient, listening
 
 PING, PONG, CLOSE = 0x89, 0x8A, 0x88
-HANDSHAKE = (
-    b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: diem.v1.json\r\n\r\n"
-)
 
 
 class Member:
@@ -74,19 +68,8 @@ async def edge() -> AsyncIterator[tuple[Edge, int]]:
     edge = Edge(hub.fanout, Admission(AdmissionRules()), EdgeRules("test", "single"), HubService(hub))
     edge.ready = True
     edge.publish_status(live=True, since="-")
-    made: list[EdgeConnection] = []
-
-    def connection() -> EdgeConnection:
-        made.append(EdgeConnection(edge))
-        return made[-1]
-
-    listener = Listener(bind("127.0.0.1", 0), connection)
-    await listener.start()
-    yield edge, listener.port
-    listener.stop()
-    for one in made:
-        one.abort()
-    await asyncio.sleep(0.02)
+    async with listening(edge) as port:
+        yield edge, port
 
 
 async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -127,14 +110,6 @@ async def test_a_client_that_does_not_answer_is_closed_with_1011_and_leaves_noth
     assert not served.fanout.sessions
     assert served.closes == {1011: 1}
     writer.close()
-
-
-class Patient(AdmissionRules):
-    """Allowances that are not refilled during a test."""
-
-    @property
-    def address_limits(self) -> AddressLimits:
-        return replace(super().address_limits, message_rate_per_s=1e-6)
 
 
 async def test_a_reconnect_brings_no_more_messages(edge: tuple[Edge, int]) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Collection
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -16,14 +15,10 @@ from diem.fanout.feed_hub import FeedHub
 from diem.fanout.read_meter import ReadMeters
 from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
-from diem.links.edge_connection import EdgeConnection
-from diem.links.listener import Listener
 from diem.links.read_reports import ReadReporter
 from diem.process import limits
 from diem.process.clock import ManualClock
 from diem.process.edge_settings import Anonymous
-from diem.process.limits import AddressLimits
-from diem.process.listeners import bind
 from diem.protocol.feed import Batch
 from diem.protocol.update import Change, encode
 from diem.tokens.verifier import Verifier
@@ -31,6 +26,7 @@ from tests.support.patience import PATIENCE_S, until
 from tests.support.security_events import recorded_events
 from tests.support.small import START, Client
 from tests.support.tokens import NOW, Issuer
+from tests.unit.diem.links.edges import Patient, listening
 
 ISSUER, FOREIGN = Issuer(), Issuer()
 FORBIDDEN = {"code": "forbidden", "message": "not covered by the token"}
@@ -67,7 +63,7 @@ class Server:
         self.hub.hello("s", ["store"])
         self.hub.caught_up("store")
         self.changes = 0
-        self.listener = Listener(bind("127.0.0.1", 0), lambda: EdgeConnection(self.edge))
+        self.port = 0
 
     def put(self, *names: str) -> None:
         for name in names:
@@ -86,7 +82,7 @@ class Server:
         self, token: str | None = None, address: str = "127.0.0.1", origin: str | None = None
     ) -> AsyncIterator[Client]:
         protocols = ["diem.v1.json", *([] if token is None else [f"bearer.{token}"])]
-        url = f"ws://127.0.0.1:{self.listener.port}/ws"
+        url = f"ws://127.0.0.1:{self.port}/ws"
         options = {"subprotocols": list(map(Subprotocol, protocols)), "local_addr": (address, 0), "origin": origin}
         async with connect(url, proxy=None, compression=None, **options) as link:  # type: ignore[arg-type]
             client = Client(link)
@@ -96,26 +92,11 @@ class Server:
             yield client
 
 
-class Patient(AdmissionRules):
-    """Allowances that are not refilled during a test."""
-
-    @property
-    def address_limits(self) -> AddressLimits:
-        return replace(super().address_limits, message_rate_per_s=1e-6)
-
-
 @contextlib.asynccontextmanager
 async def serving(**options: Any) -> AsyncIterator[Server]:
     server = Server(**options)
-    await server.listener.start()
-    try:
+    async with listening(server.edge) as server.port:
         yield server
-    finally:
-        server.listener.stop()
-        for connection in list(server.edge.connections):
-            assert isinstance(connection, EdgeConnection)
-            connection.abort()
-        await asyncio.sleep(0.02)
 
 
 @pytest.fixture

@@ -27,14 +27,11 @@ from diem.process.tls import ServerTls, client_context
 from diem.protocol.codes import Close
 from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE_S, until
+from tests.unit.diem.links.edges import HANDSHAKE
 
 SMALL = 4096
 """Bytes of kernel buffers, so that little disappears in them."""
 FRAME = b"\x81\x7e\x03\xe8" + bytes(1000)
-HANDSHAKE = (
-    b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: diem.v1.json\r\n\r\n"
-)
 
 
 def on_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -17,6 +17,7 @@ from services.data.access.tokens import TokenRequest
 from services.data.api import catalogue
 from services.data.api.catalogue import MAX_NARROW_PARTS, MAX_PARTS, Catalogue, CataloguePage
 from services.data.datasets import parse_single
+from services.data.store import EndpointHead
 from tests.unit.services.data.conftest import BODY, Rest, assert_problem, body
 
 
@@ -89,15 +90,20 @@ async def test_the_catalogue_comes_in_parts(rest: Rest) -> None:
         assert_problem(await client.get(f"/v1/endpoints?{query}"), 400, "bad_query")
 
 
-async def test_the_catalogue_is_built_at_most_once_a_second(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Counter[str]()
+def entries_made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the entries that are made from now on."""
+    made, entry = Counter[str](), catalogue._entry
 
-    def counted(head: Any) -> dict[str, Any]:
+    def counted(head: EndpointHead) -> dict[str, Any]:
         made[head.endpoint] += 1
         return entry(head)
 
-    entry = catalogue._entry
     monkeypatch.setattr(catalogue, "_entry", counted)
+    return made
+
+
+async def test_the_catalogue_is_built_at_most_once_a_second(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = entries_made(monkeypatch)
     client = rest.reader
     for value in range(20):
         await rest.writer.put("/v1/data/a", json=body(value))
@@ -175,6 +181,11 @@ async def plans_of(rest: Rest) -> Access:
     return await Access.open(PLANS, rest.store, rest.clock)
 
 
+async def reader_of(rest: Rest, access: Access, plan: str) -> httpx.AsyncClient:
+    _, text = await access.create("a test", plan)
+    return rest.make(access=access, headers={"Authorization": f"Bearer {text}"})
+
+
 async def listed(http: httpx.AsyncClient, limit: int, query: str = "") -> list[str]:
     """Return all names, requested in parts of ``limit``."""
     found: list[str] = []
@@ -193,9 +204,7 @@ async def listed(http: httpx.AsyncClient, limit: int, query: str = "") -> list[s
 async def test_a_reader_sees_the_names_of_its_plan_and_no_others(rest: Rest, limit: int) -> None:
     access = await plans_of(rest)
     for plan, names in VISIBLE.items():
-        _, text = await access.create("a test", plan)
-        http = rest.make(access=access, headers={"Authorization": f"Bearer {text}"})
-        assert await listed(http, limit) == names
+        assert await listed(await reader_of(rest, access, plan), limit) == names
     assert await listed(rest.make(access=access), limit) == ["/damage/a"]
     assert await listed(rest.make(access=access, headers=dict(rest.writer.headers)), limit) == list(NAMES)
 
@@ -224,16 +233,14 @@ async def test_deleted_endpoints_of_others_are_not_listed_either(rest: Rest) -> 
     access = await plans_of(rest)
     for name in ("/dam/a", "/load/GR"):
         await rest.writer.delete(f"/v1/data{name}")
-    _, text = await access.create("a test", "dam")
-    http = rest.make(access=access, headers={"Authorization": f"Bearer {text}"})
+    http = await reader_of(rest, access, "dam")
     assert await listed(http, 2) == ["/dam", "/dam/b"]
     assert await listed(http, 2, "&gone=true") == ["/dam", "/dam/a", "/dam/b"]
 
 
 async def test_a_reader_learns_nothing_of_changes_that_it_may_not_see(rest: Rest) -> None:
     access = await plans_of(rest)
-    _, text = await access.create("a test", "dam")
-    http = rest.make(access=access, headers={"Authorization": f"Bearer {text}"})
+    http = await reader_of(rest, access, "dam")
     first = await http.get("/v1/endpoints")
     etag = {"If-None-Match": first.headers["etag"]}
     await rest.writer.put("/v1/data/load/GR", json=body(6))
@@ -245,8 +252,7 @@ async def test_a_reader_learns_nothing_of_changes_that_it_may_not_see(rest: Rest
     changed = await http.get("/v1/endpoints", headers=etag)
     assert (changed.status_code, changed.headers["etag"] != first.headers["etag"]) == (200, True)
     # The ETag of what everybody else sees is another one, and caches keep the answers apart.
-    _, text = await access.create("a test", "open")
-    whole = rest.make(access=access, headers={"Authorization": f"Bearer {text}"})
+    whole = await reader_of(rest, access, "open")
     assert (await whole.get("/v1/endpoints", headers={"If-None-Match": changed.headers["etag"]})).status_code == 200
     assert "Authorization" in changed.headers["vary"]
 
@@ -255,14 +261,7 @@ async def test_parts_of_some_endpoints_are_shared_and_take_no_place_of_those_of_
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await plans_of(rest)
-    made = Counter[str]()
-
-    def counted(head: Any) -> dict[str, Any]:
-        made[head.endpoint] += 1
-        return entry(head)
-
-    entry = catalogue._entry
-    monkeypatch.setattr(catalogue, "_entry", counted)
+    made = entries_made(monkeypatch)
     kept = Catalogue(rest.store, rest.clock)
     whole, _ = await kept.part(CataloguePage())
     made.clear()

@@ -4,14 +4,13 @@ import asyncio
 import threading
 from typing import Any
 
-import httpx
 import pytest
 from starlette.requests import Request
 
 from services.data.api import history as history_api
 from services.data.api.history import HistoryApi
 from services.data.store.retention import StoredVersion
-from tests.unit.services.data.conftest import Rest
+from tests.unit.services.data.conftest import Rest, assert_problem
 
 
 def one(*values: float | None) -> dict[str, object]:
@@ -51,7 +50,7 @@ async def test_the_etag_of_a_history_changes_when_versions_expire(rest: Rest) ->
     fewer = await rest.reader.get("/v1/history/a", headers=condition)
     assert len(fewer.json()["versions"]) == 2
     oldest = known.json()["versions"][-1]["version"]
-    assert problem(await rest.reader.get(f"/v1/data/a?version={oldest}")) == (404, "version_not_kept")
+    assert_problem(await rest.reader.get(f"/v1/data/a?version={oldest}"), 404, "version_not_kept")
 
 
 async def test_an_old_version_is_served_as_json_and_csv(rest: Rest) -> None:
@@ -129,7 +128,7 @@ async def test_a_large_history_is_described_in_a_thread_and_charged(
     assert (await client.get("/v1/history/a")).status_code == 200
     assert threads
     assert threading.get_ident() not in threads
-    assert problem(await client.get("/v1/history/a")) == (429, "rate")
+    assert_problem(await client.get("/v1/history/a"), 429, "rate")
 
 
 async def test_cached_descriptions_are_bounded(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,20 +142,14 @@ async def test_cached_descriptions_are_bounded(rest: Rest, monkeypatch: pytest.M
     assert api._descriptions.bytes == sum(len(each.body) for each in api._descriptions.values()) <= 400
 
 
-def problem(answer: httpx.Response) -> tuple[int, str]:
-    assert answer.headers["content-type"] == "application/problem+json"
-    return answer.status_code, answer.json()["code"]
-
-
 async def test_a_version_that_is_not_retained_or_invalid_gets_a_problem(rest: Rest) -> None:
     await rest.writer.put("/v1/data/a", json=one(1))
-    assert problem(await rest.reader.get("/v1/data/a?version=5")) == (404, "version_not_kept")
-    assert problem(await rest.reader.get("/v1/data/a?version=5", headers={"If-None-Match": "*"})) == (
-        404,
-        "version_not_kept",
+    assert_problem(await rest.reader.get("/v1/data/a?version=5"), 404, "version_not_kept")
+    assert_problem(
+        await rest.reader.get("/v1/data/a?version=5", headers={"If-None-Match": "*"}), 404, "version_not_kept"
     )
-    assert problem(await rest.reader.get("/v1/data/b?version=5")) == (404, "unknown_endpoint")
+    assert_problem(await rest.reader.get("/v1/data/b?version=5"), 404, "unknown_endpoint")
     for bad in ("0", "-1", "x", "", "1" * 19, "%D9%A3"):
-        assert problem(await rest.reader.get(f"/v1/data/a?version={bad}")) == (400, "malformed")
-    assert problem(await rest.reader.get("/v1/history/b")) == (404, "unknown_endpoint")
-    assert problem(await rest.reader.get("/v1/history/a//b")) == (400, "bad_name")
+        assert_problem(await rest.reader.get(f"/v1/data/a?version={bad}"), 400, "malformed")
+    assert_problem(await rest.reader.get("/v1/history/b"), 404, "unknown_endpoint")
+    assert_problem(await rest.reader.get("/v1/history/a//b"), 400, "bad_name")

@@ -284,6 +284,8 @@ class ClientLink:
         """Of requests that failed for load."""
         self._not_before = 0.0
         """Nothing is requested before this time."""
+        self.paused_until = 0.0
+        """Time of the loop before which a server that refused a handshake is not to be dialled (``Retry-After``)."""
         self._identity = identity or new_identity()
         self._identifies = False
         """The identity goes with the next ``subscribe``: the server records traffic, and does not have it yet."""
@@ -321,6 +323,7 @@ class ClientLink:
                 close = error.rcvd or error.sent
             except InvalidStatus as error:
                 at_least_s = retry_after_s(error.response.headers.get("Retry-After"))
+                self.paused_until = loop.time() + at_least_s
                 status, problem = error.response.status_code, refusal_text(error.response)
             except NoToken as error:
                 problem = str(error)

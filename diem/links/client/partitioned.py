@@ -170,6 +170,8 @@ class PartitionedClient(BaseClient):
                 server.close_at = math.inf
             elif server.close_at == math.inf:
                 server.close_at = now + self._timing.idle_after_s
+            elif server.close_at <= now < server.paused_until:
+                server.close_at = server.paused_until  # a new link to it would know of no pause
             elif server.close_at <= now:
                 self._drop(server)
 

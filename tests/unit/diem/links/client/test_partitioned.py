@@ -398,3 +398,18 @@ async def test_a_client_that_servers_refuse_says_why_and_keeps_the_pause_that_th
         for server in system.servers:
             server.limit = None
         await seen.until_live("/a", "/b")
+
+
+async def test_a_server_that_is_needed_again_is_not_dialled_within_the_pause_that_it_asked_for(
+    system: Deployment,
+) -> None:
+    system.a.limit = "this address has 50 clients already\n"
+    async with seeing(client := client_of(system, urls=[system.a.url])):
+        await client.subscribe({"/a": None})
+        await until(lambda: len(system.a.refused_at) == 1)
+        await client.unsubscribe(["/a"])
+        await asyncio.sleep(3 * QUICK.idle_after_s)
+        await client.subscribe({"/a": None})
+        await until(lambda: len(system.a.refused_at) == 2)
+    first, second = system.a.refused_at[:2]
+    assert second - first >= 1.0

@@ -117,6 +117,8 @@ class Recorder(BaseClient):
         """Unsubscribe from an endpoint."""
         self.wants.discard(endpoint.encode())
         self.record(Kind.UNSUBSCRIBE, endpoint.encode(), time=monotonic())
+        if endpoint.encode() not in self.registered:
+            self._refilter()  # a new connection, which has not subscribed to it yet, brings no `unsubscribed`
         await self.unsubscribe([endpoint])
 
     async def swap(self, old: str, new: str) -> None:

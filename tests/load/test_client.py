@@ -153,6 +153,19 @@ async def test_requests_and_replies_of_a_swap_are_recorded(tmp_path: Path) -> No
         client.leave()
 
 
+async def test_what_a_new_connection_never_subscribed_to_is_filtered_without_a_confirmation(tmp_path: Path) -> None:
+    async with small_system(tmp_path, mode="all-to-all") as system:
+        client = client_of(system, "/a", "/b", filtered=True)
+        await client.remove("/b")
+        client.start(0)
+        await until(lambda: b"/a" in client.registered)
+        system.feed.put("/b")
+        version = system.feed.put("/a")
+        await until(lambda: client.level(b"/a") == version)
+        assert client.level(b"/b") == 0
+        client.leave()
+
+
 @pytest.mark.parametrize("filtered", [False, True])
 async def test_foreign_updates_are_counted_and_recorded_only_without_the_filter(
     tmp_path: Path, *, filtered: bool

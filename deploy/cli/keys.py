@@ -173,12 +173,25 @@ PURPOSES: Final = {
     "traffic.salt": "for every process that records traffic",
 }
 """Users of the files of ``StateDir.shared_key_files``."""
+ROLE_PURPOSES: Final = {
+    "feed.key": "for the Data Service, and in place of internal.key for servers, bridges, proxies and composites",
+    "metadata.key": "for servers, proxies and the metadata service",
+    "plans.key": "in place of internal.key for the metadata service, and for commands about plans",
+}
+"""Users of the files of ``StateDir.role_key_files``."""
 
 
 def internal_command(
     directory: Annotated[
         Path, typer.Argument(metavar="DIRECTORY", help="Where they are made, such as a state directory.")
     ] = DEFAULT_STATE_DIR,
+    *,
+    roles: Annotated[
+        bool,
+        typer.Option(
+            "--roles", help="Also make keys that open less than the internal key, for processes that do not get that."
+        ),
+    ] = False,
 ) -> None:
     """Make the keys that the processes of a system share, each in a file of mode 0600, where they are missing.
 
@@ -186,11 +199,12 @@ def internal_command(
     machine. What is there is checked and kept.
     """
     state = StateDir(directory)
-    made = state.create_keys()
-    width = max(map(len, PURPOSES))
-    for file in state.shared_key_files:
-        verb = "made" if file in made else "kept"
-        typer.echo(f"{verb}  {file.name:{width}}  {PURPOSES[file.name]}")
+    made = state.create_keys(with_roles=roles)
+    purposes = PURPOSES | (ROLE_PURPOSES if roles else {})
+    width = max(map(len, purposes))
+    for name, purpose in purposes.items():
+        verb = "made" if directory.absolute() / name in made else "kept"
+        typer.echo(f"{verb}  {name:{width}}  {purpose}")
 
 
 def signing_keys_command(

@@ -120,8 +120,16 @@ class StateDir:
         """The files of shared secrets, on one machine or on several."""
         return self.internal_key_file, self.metrics_key_file, self.write_key_file, self.traffic_salt_file
 
-    def create_keys(self) -> list[Path]:
+    @property
+    def role_key_files(self) -> tuple[Path, ...]:
+        """The files of keys for processes without the internal key: of two roles, and for the metadata service."""
+        return tuple(self.path / f"{name}.key" for name in (KeyRole.FEED, KeyRole.METADATA, "plans"))
+
+    def create_keys(self, *, with_roles: bool = False) -> list[Path]:
         """Create missing files of :attr:`shared_key_files`, and return them; check the others.
+
+        Args:
+            with_roles: those of :attr:`role_key_files`, too.
 
         Raises:
             BadStateDir: the directory cannot be created or written, or another user owns or may write it.
@@ -131,7 +139,8 @@ class StateDir:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.check()
             # During a key's replacement, its file has two.
-            made = [file for file in self.shared_key_files if not file.exists()]
+            wanted = self.shared_key_files + (self.role_key_files if with_roles else ())
+            made = [file for file in wanted if not file.exists()]
             for file in made:
                 if file == self.traffic_salt_file:
                     from diem.traffic.salt import create_salt  # noqa: PLC0415  # most commands create none
@@ -144,6 +153,9 @@ class StateDir:
         KeyRing.load(self.internal_key_file)
         for file in (self.write_key_file, self.traffic_salt_file):
             SharedKey.load(file)
+        if with_roles:
+            for file in self.role_key_files:
+                KeyRing.load(file)
         return made
 
     def log_of(self, name: str) -> Path:

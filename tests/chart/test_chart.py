@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import yaml
 from typer.main import get_command
 
 from deploy.cli.commands import command_line
+from deploy.system.state_dir import StateDir
+from deploy.topology.chart import PEERS
+from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.settings import ProcessSettings, settings_of
 from tests.chart.cases import (
     BUILT,
@@ -34,6 +38,12 @@ from tests.chart.schemas import LOCATION, write_schemas
 pytestmark = needs_tools
 STATELESS = {"bridge", "websocket", "proxy", "broadcast"}
 POD = {"POD_NAME": "diem-websocket-3", "POD_IP": "10.1.2.3"}
+PROVED = {
+    ("metadata", "proxy"): KeyRole.METADATA,
+    ("metadata", "pipeline"): KeyRole.ADMIN,
+    ("websocket", "metadata"): KeyRole.METADATA,
+}
+"""Role that the second pod proves to the first one; elsewhere it is the one of feeds."""
 
 
 @pytest.fixture(scope="session")
@@ -143,6 +153,48 @@ def test_mounts_have_volumes_and_keys_of_writes_are_the_data_services_alone(rend
             assert {each["name"] for each in container["volumeMounts"]} <= volumes.keys() | claims
         keys = json.dumps(volumes["keys"])
         assert ("write.key" in keys) == (component == "data")
+
+
+@pytest.fixture
+def rings(rendered: list[Object], tmp_path: Path) -> dict[str, KeyRing]:
+    """Return the keys that the pods have of the Secret, by component."""
+    secret = tmp_path / "secret"
+    StateDir(secret).create_keys(with_roles=True)
+    found = {}
+    for component, spec in pod_specs(rendered).items():
+        (folder := tmp_path / component).mkdir()
+        (volume,) = [each["projected"] for each in spec["volumes"] if each["name"] == "keys"]
+        for item in (each for source in volume["sources"] for each in source["secret"]["items"]):
+            shutil.copy(secret / item["key"], folder / item["path"])
+        found[component] = KeyRing.load(folder / "internal.key")
+    return found
+
+
+def accepted(listener: KeyRing, peer: KeyRing) -> set[KeyRole]:
+    """Return the roles at a listener of all keys that a peer has."""
+    keys = {peer.key(role).id for role in KeyRole}
+    return {role for key in keys for role in (listener.find(key) or (None, ()))[1]}
+
+
+def test_pods_open_those_that_they_dial(rings: dict[str, KeyRing]) -> None:
+    dialled = [(name, peer) for name, peers in PEERS.items() for peer in peers if {name, peer} <= rings.keys()]
+    assert dialled
+    for name, peer in dialled:
+        role = PROVED.get((name, peer), KeyRole.FEED)
+        found = rings[name].find(rings[peer].key(role).id)
+        assert found is not None, (name, peer)
+        assert role in found[1], (name, peer)
+
+
+def test_who_takes_over_a_public_pod_makes_no_keys_and_no_plans(rings: dict[str, KeyRing]) -> None:
+    """The Data Service and the metadata service are open to clients themselves: each has what is its own."""
+    assert rings.keys() & {"websocket", "composite"}
+    for peer, ring in rings.items():
+        for listener in {"data", "metadata"} & rings.keys() - {peer}:
+            if (listener, peer) != ("metadata", "pipeline"):
+                assert KeyRole.ADMIN not in accepted(rings[listener], ring), (listener, peer)
+    if "metadata" in rings:
+        assert KeyRole.METADATA not in accepted(rings["metadata"], rings["data"])
 
 
 def claimed(rendered: list[Object], component: str) -> set[str]:

@@ -123,7 +123,8 @@ def keys_of(folder: Path) -> Path:
     """Return a directory with the files of the Secret."""
     folder.mkdir(exist_ok=True)
     made = folder / "keys"
-    subprocess.run([sys.executable, "-m", "deploy", "keys", "internal", str(made)], check=True, capture_output=True)
+    make = [sys.executable, "-m", "deploy", "keys", "internal", str(made), "--roles"]
+    subprocess.run(make, check=True, capture_output=True)
     let_others_pass(made / "any")
     return made
 
@@ -154,10 +155,9 @@ def volume(folder: Path, keys: Path, described: Object, name: str) -> Path:
     place.mkdir()
     for source in described.get("projected", {}).get("sources", []):
         for item in source["secret"]["items"]:
-            if not source["secret"].get("optional") or (keys / item["key"]).exists():
-                file = shutil.copy(keys / item["key"], place / item["path"])
-                os.chown(file, 0, USER)
-                file.chmod(described["projected"]["defaultMode"])
+            file = shutil.copy(keys / item["key"], place / item["path"])
+            os.chown(file, 0, USER)
+            file.chmod(described["projected"]["defaultMode"])
     os.chown(place, 0, USER)
     place.chmod(0o2777 if "emptyDir" in described else 0o2775)
     let_others_pass(place)

@@ -1,7 +1,8 @@
 """Keys of a system on several hosts: created once, and copied to the hosts that need them.
 
 Each host has its own ``internal.key``, valid for its processes only; access between hosts needs the key of a role
-(docs/protocol.md section 7.1). ``admin.key`` is for commands of the operator.
+(docs/protocol.md section 7.1). ``admin.key`` is for commands of the operator about the Data Service; those about plans
+prove the internal key of the host with the metadata service, so that no other public host can make API keys.
 """
 
 import os
@@ -36,7 +37,7 @@ def needed_keys(system: HostedSystem, host: Host) -> list[str]:
         # Each composite contains a metadata service.
         role_file(KeyRole.METADATA): "metadata" in system.ports and system.has(host, "metadata", "websocket", "proxy"),
         role_file(KeyRole.METRICS): True,
-        role_file(KeyRole.ADMIN): system.has(host, "data", "metadata", "composite"),
+        role_file(KeyRole.ADMIN): system.has(host, "data"),
         WRITE: system.has(host, "data"),
         SALT: readers and system.options.traffic_sink is not Traffic.OFF,
         TOKENS: system.has(host, "data") and system.options.scaling.standbys > 0,

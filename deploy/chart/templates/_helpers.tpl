@@ -280,10 +280,15 @@ lifecycle:
 {{- concat (list (include "diem.host" .) $name (printf "%s.%s.svc" $name .Release.Namespace)) .Values.data.hosts | join "," -}}
 {{- end }}
 
-{{/* Volumes of a pod with these `processes`, and where a container mounts them. */}}
+{{/*
+Volumes of a pod with these `processes`, and where a container mounts them. The internal key of the Data Service makes API
+keys, and that of the metadata service takes plans. Other pods have the key of feeds as theirs, which opens no more there.
+*/}}
 {{- define "diem.volumes" -}}
-{{- $keys := list "internal.key" -}}
-{{- if has "data" .processes }}{{ $keys = append $keys "write.key" }}{{ end -}}
+{{- $own := get (dict "data" "internal.key" "metadata" "plans.key" "pipeline" "plans.key") .component | default "feed.key" -}}
+{{- $keys := list "metrics.key" -}}
+{{- if has "data" .processes }}{{ $keys = concat $keys (list "feed.key" "write.key") }}{{ end -}}
+{{- if and (has .component (list "metadata" "proxy" "websocket")) (include "diem.has" (dict "root" .root "process" "metadata")) }}{{ $keys = append $keys "metadata.key" }}{{ end -}}
 {{- if and (ne .root.Values.traffic.sink "off") (ne .component "metadata") }}{{ $keys = append $keys "traffic.salt" }}{{ end -}}
 - name: keys
   projected:
@@ -292,15 +297,8 @@ lifecycle:
       - secret:
           name: {{ .root.Values.keys.secret }}
           items:
+            - {key: {{ $own }}, path: internal.key}
             {{- range $keys }}
-            - {key: {{ . }}, path: {{ . }}}
-            {{- end }}
-      {{- /* Keys of roles, if there are any. */}}
-      - secret:
-          name: {{ .root.Values.keys.secret }}
-          optional: true
-          items:
-            {{- range list "metrics.key" "feed.key" "metadata.key" }}
             - {key: {{ . }}, path: {{ . }}}
             {{- end }}
 - name: tmp

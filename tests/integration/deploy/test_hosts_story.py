@@ -206,7 +206,7 @@ class Story:
         plan = draw_plan(names, map_, dict.fromkeys(range(PARTITIONS), ""), Random(1))
         file = self.folder / "plan.json"
         file.write_bytes(encode(plan))
-        key = self.system.out / "keys" / "admin.key"
+        key = self.system.out / "hosts" / LABELS[0] / "keys" / "internal.key"
         by_url = ("--metadata", self.placed["metadata"]["urls"]["internal"], "--key-file", str(key))
         async with self.step("plan", f"of {len(plan.homes)} endpoints", excuses=False):
             start = monotonic()

@@ -59,11 +59,16 @@ def differences(values: dict[str, Any], schema: dict[str, Any], where: str) -> I
 
 
 def test_files_of_the_keys_are_those_that_the_command_makes(diem: Callable[..., int], tmp_path: Path) -> None:
-    assert diem("keys", "internal", "keys") == 0
+    assert diem("keys", "internal", "keys", "--roles") == 0
     made = {each.name for each in (tmp_path / "keys").iterdir()}
-    assert made >= {"internal.key", "write.key", "traffic.salt", "metrics.key"}
-    named = set(re.findall(r"[a-z]+\.(?:key|salt)\b", definition("diem.volumes")))
-    assert named - made == {"feed.key", "metadata.key"}, "keys of roles, which an operator may add"
+    assert set(re.findall(r"[a-z]+\.(?:key|salt)\b", definition("diem.volumes"))) == made
+
+
+def test_the_internal_key_is_the_data_services_alone() -> None:
+    """``make chart`` judges what each pod has."""
+    (named,) = re.findall(r"dict (.*?)\) \.component \| default \"feed.key\"", definition("diem.volumes"))
+    assert named == '"data" "internal.key" "metadata" "plans.key" "pipeline" "plans.key"'
+    assert definition("diem.volumes").count('"internal.key"') == 1
 
 
 def test_an_ingress_without_networks_of_its_controller_is_refused() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.keys import PURPOSES
+from deploy.cli.keys import PURPOSES, ROLE_PURPOSES
 from deploy.system.state_dir import StateDir
 from diem.process.auth import SharedKey
 
@@ -27,6 +27,20 @@ def test_keys_of_a_new_system_are_made_once(diem: Diem, tmp_path: Path, capsys: 
     assert [line.split()[0] for line in out.splitlines()] == ["kept", "kept", "kept", "made"]
     del before["traffic.salt"]
     assert all((directory / name).read_bytes() == content for name, content in before.items())
+
+
+def test_keys_of_roles_are_made_on_request(diem: Diem, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diem("keys", "internal", "keys") == diem("keys", "internal", "keys", "--roles") == 0
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert lines[len(PURPOSES) :] == [
+        *(["kept", name] for name in PURPOSES),
+        *(["made", name] for name in ROLE_PURPOSES),
+    ]
+    assert {path.name for path in (tmp_path / "keys").iterdir()} == {*PURPOSES, *ROLE_PURPOSES}
+    assert len({path.read_bytes() for path in (tmp_path / "keys").iterdir()}) == len(PURPOSES) + len(ROLE_PURPOSES)
+    (tmp_path / "keys" / "plans.key").write_text("short\n")
+    assert diem("keys", "internal", "keys", "--roles") == 2
+    assert "plans.key: a key has 16 to 4096 characters" in capsys.readouterr().err
 
 
 def test_they_are_those_of_the_state_directory(diem: Diem, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from deploy.topology import Mode, Traffic
 from diem.process.auth import BadKeyFile
+from diem.process.key_ring import KeyRing, KeyRole
 from tests.unit.tools.hosts.systems import system
 from tools.hosts.inventory import Host, HostRole
 from tools.hosts.keys import needed_keys
@@ -29,6 +30,18 @@ def test_hosts_have_exactly_the_keys_that_their_processes_need(tmp_path: Path) -
     own = {(tmp_path / "hosts" / label / "keys" / "internal.key").read_text() for label in "abc"}
     assert len(own) == 3, "what opens everything on a host opens nothing on another one"
     assert len({(tmp_path / "hosts" / label / "keys" / "feed.key").read_text() for label in "abc"}) == 1
+
+
+@pytest.mark.parametrize("mode", [Mode.X, Mode.XZ, Mode.Z_PROXY, Mode.Z_COMPOSITE, Mode.Z_CLIENT])
+def test_no_host_without_the_data_service_can_make_api_keys(mode: Mode, tmp_path: Path) -> None:
+    with_data = Host("a", "10.0.0.1", "a", frozenset({HostRole.DATA}))
+    others = Host("b", "10.0.0.2", "b", frozenset(HostRole) - {HostRole.DATA, HostRole.STANDBY})
+    write_system(system(mode, (with_data, others)), tmp_path, None, None)
+    data, other = (KeyRing.load(tmp_path / "hosts" / label / "keys" / "internal.key") for label in "ab")
+    for role in KeyRole:
+        found = data.find(other.key(role).id)
+        assert found is None or KeyRole.ADMIN not in found[1], role
+    assert data.find(KeyRing.load(tmp_path / "keys" / "admin.key").key(KeyRole.ADMIN).id)
 
 
 def test_secrets_are_their_owner_s_alone(tmp_path: Path) -> None:

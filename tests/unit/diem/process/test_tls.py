@@ -188,8 +188,9 @@ if "map" in sys.argv:
 libc = ctypes.CDLL(None)
 libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
 libc.free.argtypes = [ctypes.c_void_p]
-# Once a mapped buffer has been freed, glibc takes the next ones from the heap.
-libc.free(libc.malloc(tls.TLS_BUFFER_BYTES))
+# Once a mapped buffer has been freed, glibc takes the next ones from the heap, where the first may be from, too.
+for first in [libc.malloc(tls.TLS_BUFFER_BYTES) for _ in range(8)]:
+    libc.free(first)
 held = [libc.malloc(tls.TLS_BUFFER_BYTES) for _ in range(32)]
 # A mapped buffer begins behind the header at the start of a page. Free room of the heap is used before.
 print(sum(address % 4096 == 16 for address in held) > 24)

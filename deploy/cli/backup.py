@@ -15,17 +15,19 @@ from deploy.invocation import diem_command
 from deploy.terminal import DEFAULT_STATE_DIR, amount, plain_console, plain_table
 from diem.process.auth import read_secret
 from diem.process.clock import SystemClock
+from diem.process.settings import secret_files, variables
 from diem.protocol.update import iso
 from services.data.access.keys import Key
 from services.data.backup.backup import backup
 from services.data.backup.errors import UnconfirmedKeys
 from services.data.backup.restore import restore
+from services.data.settings import Settings
 from services.data.store.rollback_guard import MARK_FILE, MarkFile
 
 DatabaseOption = Annotated[
     str | None,
     typer.Option(
-        envvar=["DIEM_DATA_DATABASE_URL", "DIEM_DATABASE_URL"],
+        envvar=list(variables(Settings, "database_url")),
         show_envvar=True,
         help="URL of the store. Default: that in the file DIEM_DATA_DATABASE_URL_FILE, or the state directory's. Put "
         "passwords in this file, or in the environment variable.",
@@ -137,6 +139,6 @@ def _show(keys: Sequence[Key]) -> None:
 def _url(state_dir: Path, given: str | None) -> str:
     if given:
         return given
-    if file := os.environ.get("DIEM_DATA_DATABASE_URL_FILE") or os.environ.get("DIEM_DATABASE_URL_FILE"):
-        return read_secret(Path(file))
-    return f"sqlite:///{state_dir.absolute() / 'data.db'}"
+    if file := secret_files(Settings).get("database_url"):
+        return read_secret(file)
+    return Settings(state_dir=state_dir).database_url.get_secret_value()

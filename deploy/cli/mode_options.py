@@ -177,7 +177,7 @@ def config_file(given: Path | None) -> Path | None:
     """Return the diem.toml for the Data Service of ``diem up``; None: the built-in one."""
     if given is not None:
         return given
-    local, named = Path("diem.toml"), os.environ.get("DIEM_DATA_CONFIG") or os.environ.get("DIEM_CONFIG")
+    local, named = Path("diem.toml"), by_process(os.environ).get("DIEM_DATA_CONFIG")
     return Path(named) if named else local if local.is_file() else None
 
 

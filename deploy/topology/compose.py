@@ -16,7 +16,7 @@ from deploy.topology.slots import CLONES, sizes_of, slots
 from diem.links import unix_sockets
 from diem.process.listeners import is_of_this_machine
 from diem.process.modes import CLIENTS_OF_KAFKA, RECORDERS, Mode, Place, all_of, environment, reads_urls
-from diem.process.settings import PROCESSES
+from diem.process.settings import PROCESSES, by_process, short_variables
 
 LOCALHOST: Final = "localhost"
 _RESOLVED = frozenset({"websocket", "proxy", "composite"})
@@ -64,18 +64,15 @@ def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
 
     Kafka's are options of ``diem up`` in modes with Kafka, without effect in others.
     """
-    planned = {name: value for process in topology.processes for name, value in process.env.items()}
-    for process in topology.processes:
-        prefix = f"DIEM_{process.process.upper()}_"
-        short = {f"DIEM_{name.removeprefix(prefix)}": value for name, value in process.env.items() if prefix in name}
-        planned = short | planned
+    given, short = by_process(environ), short_variables(environ)
+    planned = {setting for process in topology.processes for setting in process.env.items()}
     own = {"DIEM_STATE_DIR", "DIEM_LOG_LEVEL", "DIEM_DRAIN_SECONDS", "DIEM_TIME_FACTOR"}
     # Keys are added to the Data Service's, origins to the page's.
-    own |= {name for name in planned if name.endswith(("_TOKEN_KEYS", "_ORIGINS"))}
-    ignored = {name for name in planned if name not in own and environ.get(name, planned[name]) != planned[name]}
+    own |= {name for name, _ in planned if name.endswith(("_TOKEN_KEYS", "_ORIGINS"))}
+    ignored = {name for name, value in planned if name not in own and given.get(name, value) != value}
     if not topology.mode.uses_kafka:
-        ignored |= {name for name in environ if name.startswith("DIEM_KAFKA_")}
-    return sorted(ignored)
+        ignored |= {name for name in given if name.startswith("DIEM_KAFKA_")}
+    return sorted({short.get(name, name) for name in ignored})
 
 
 def _plan(slot: Slot, options: Options, ports: Mapping[str, Ports], programs: Programs) -> Planned:

@@ -299,12 +299,22 @@ def package_of(process: str) -> str:
 def by_process(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment with ``DIEM_<PROCESS>_<FIELD>`` for each process that would read ``DIEM_<FIELD>``."""
     given = {name.upper(): value for name, value in environ.items() if value}
-    for model in map(settings_of, PROCESSES):
-        for name in model.model_fields:
-            own, *others = variables(model, name)
-            if others and own not in given and (text := given.get(others[0])):
-                given[own] = text
-    return given
+    return given | {own: given[short] for own, short in short_variables(given).items()}
+
+
+def short_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the set ``DIEM_<FIELD>`` by each ``DIEM_<PROCESS>_<FIELD>`` that it stands for.
+
+    The settings of all processes are imported only if there may be one.
+    """
+    given = {name.upper() for name, value in environ.items() if value and name.upper().startswith(SHARED_PREFIX)}
+    given -= known_variables(ProcessSettings)
+    longer = tuple(f"{SHARED_PREFIX}{name.upper()}_" for name in (*PROCESSES, *GROUPS))
+    if all(name.startswith(longer) for name in given):
+        return {}
+    models = map(settings_of, PROCESSES)
+    names = (variables(model, name) for model in models for name in model.model_fields)
+    return {own: short[0] for own, *short in names if short and own not in given and short[0] in given}
 
 
 def _prefix(model: type[ProcessSettings]) -> str:

@@ -58,13 +58,14 @@ def test_the_store_of_the_state_directory_is_backed_up_and_restored(
     assert restored.id != store.id
 
 
+@pytest.mark.parametrize("variable", ["DIEM_DATA_DATABASE_URL_FILE", "diem_database_url_file"])
 def test_the_url_of_the_store_may_be_in_a_file(
-    diem: Diem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    diem: Diem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str
 ) -> None:
     store = write(f"sqlite:///{tmp_path / 'named.db'}", 1)
     (tmp_path / "url").write_text(f"sqlite:///{tmp_path / 'named.db'}\n")
     (tmp_path / "url").chmod(0o600)
-    monkeypatch.setenv("DIEM_DATA_DATABASE_URL_FILE", "url")
+    monkeypatch.setenv(variable, "url")
     assert diem("backup", "file") == 0
     assert store.id in capsys.readouterr().out
 

@@ -42,6 +42,10 @@ def test_the_file_is_the_one_that_diem_up_would_read(tmp_path: Path, monkeypatch
     assert config_file(None) == Path("diem.toml")
     monkeypatch.setenv("DIEM_DATA_CONFIG", "elsewhere.toml")
     assert config_file(None) == Path("elsewhere.toml")
+    monkeypatch.setenv("DIEM_CONFIG", "short.toml")
+    assert config_file(None) == Path("elsewhere.toml")
+    monkeypatch.setenv("DIEM_DATA_CONFIG", "")
+    assert config_file(None) == Path("short.toml")
     assert config_file(Path("given.toml")) == Path("given.toml")
 
 

@@ -336,6 +336,24 @@ def test_only_overridden_variables_are_named() -> None:
     assert overridden(topology(Mode.X, kafka=kafka), {"DIEM_KAFKA_TOPIC_PREFIX": "x."}) == []
 
 
+def test_a_short_variable_is_compared_with_every_process_that_reads_it() -> None:
+    composed = topology(Mode.X_BROADCAST, 2)
+    # Ports are 8080 of the Data Service, 8101 and 8102 of the servers.
+    for port in ("8080", "8101", "8102"):
+        assert overridden(composed, {"DIEM_PORT": port}) == ["DIEM_PORT"]
+        assert overridden(composed, {"DIEM_WEBSOCKET_PORT": port}) == ["DIEM_WEBSOCKET_PORT"]
+    assert overridden(composed, {"DIEM_MODE": "x-broadcast"}) == []
+    assert overridden(composed, {"DIEM_MODE": "x"}) == ["DIEM_MODE"]
+    # No process reads these names.
+    assert overridden(composed, {"DIEM_LEVEL": "x", "DIEM_KEY_FILE": "x"}) == []
+
+
+def test_a_short_variable_is_not_read_beside_the_long_one() -> None:
+    environ = {"DIEM_DATA_MODE": "single", "DIEM_WEBSOCKET_MODE": "single", "DIEM_MODE": "x"}
+    assert overridden(topology(Mode.SINGLE), environ) == []
+    assert overridden(topology(Mode.SINGLE), environ | {"DIEM_DATA_MODE": ""}) == ["DIEM_MODE"]
+
+
 def test_setting_for_one_process_overrides_the_topology_for_it_only() -> None:
     settings = parse_settings(["websocket-2:DIEM_WEBSOCKET_FEED_URL=ws://h/f?a=b", "websocket-2:A=", "data:A=1"])
     two = topology(Mode.X_BROADCAST, 2, settings=settings)

@@ -1,12 +1,15 @@
 import os
 import re
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import ClassVar
 
 import pytest
 from pydantic import Field, SecretStr, ValidationError
 
-from diem.process.settings import BadSettings, ProcessSettings, by_process, load, reference
+from diem.process import settings
+from diem.process.settings import BadSettings, ProcessSettings, by_process, load, reference, short_variables
 
 
 class Settings(ProcessSettings):
@@ -225,3 +228,24 @@ def test_short_variables_are_those_of_every_process_that_has_them() -> None:
     assert found["DIEM_PROXY_PORT"] == found["DIEM_DATA_PORT"] == found["DIEM_PORT"] == "1"
     assert "DIEM_BRIDGE_PORT" not in found
     assert "DIEM_DATA_LOG_LEVEL" not in found
+
+
+def test_settings_of_processes_are_imported_only_for_short_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported: list[str] = []
+
+    def importing(name: str) -> ModuleType:
+        imported.append(name)
+        return import_module(name)
+
+    monkeypatch.setattr(settings, "import_module", importing)
+    environ = {
+        "HOME": "/",
+        "DIEM_LOG_LEVEL": "debug",
+        "DIEM_DATA_PORT": "1",
+        "DIEM_KAFKA_REPLICATION": "3",
+        "DIEM_PORT": "",
+    }
+    assert by_process(environ) == {name: value for name, value in environ.items() if value}
+    assert not imported
+    assert short_variables({"DIEM_PORT": "1"})["DIEM_PROXY_PORT"] == "DIEM_PORT"
+    assert "proxy.settings" in imported

@@ -9,7 +9,6 @@ QUICK=1: one round of the loads (two of the systems), and 8 s of the wheel's 25.
 
 import asyncio
 import contextlib
-import os
 import random
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from experiments.idle import Idle, writer
 from experiments.loads import MIX, Load, Schedule, mean_parts, settle, subscriptions
 from experiments.regression import Estimate
 from tests.bench import native
-from tests.bench.drain import Drain, draining, pin
+from tests.bench.drain import Drain, draining, own_core
 from tests.bench.proxy import Kind, proxied
 from tests.bench.report import Report
 from tests.load.bench import Goal, write
@@ -62,9 +61,7 @@ class Bench:
         self.memory_kib: dict[str, dict[str, float]] = {}
         self._directory = directory
         self._drain = native.program("drain")
-        available = sorted(os.sched_getaffinity(0))
-        self._cores = (available[0], available[1]) if len(available) > 1 else (None, None)
-        pin(os.getpid(), self._cores[1])
+        self._cores = own_core()
 
     async def run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:

@@ -6,7 +6,6 @@ fewer rounds.
 
 import asyncio
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 
 from diem.process.auth import SharedKey
 from tests.bench import native, phases
-from tests.bench.drain import draining, pin, probing
+from tests.bench.drain import draining, own_core, probing
 from tests.bench.fanout import PLAN
 from tests.bench.figures import figure, goal
 from tests.bench.phases import HOT, Plan
@@ -38,8 +37,7 @@ ON, OFF, AGAIN = "recorded", "not recorded", "not recorded, again"
 async def measure(plan: Plan, directory: Path, report: Report) -> dict[str, Any]:
     """All figures, of each round the ratio to the server that records nothing."""
     drain = native.program("drain")
-    cores = [*sorted(os.sched_getaffinity(0)), None, None][:2]
-    pin(os.getpid(), cores[1])
+    cores = own_core()
     async with contextlib.AsyncExitStack() as stack:
         targets: dict[str, Target] = {}
         for net, name in enumerate((ON, OFF, AGAIN), 1):

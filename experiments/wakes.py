@@ -9,7 +9,6 @@ that it takes at once need no wake-up of their own, so it may be less when it is
 import asyncio
 import contextlib
 import itertools
-import os
 import random
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from experiments.cost_target import SETTLE, cpu_seconds
 from experiments.loads import settle
 from experiments.regression import Estimate, fit
 from tests.bench import native
-from tests.bench.drain import Drain, draining, pin
+from tests.bench.drain import Drain, draining, own_core
 from tests.bench.report import Report
 from tests.load.bench import write
 from tests.support.commandline import parser
@@ -109,9 +108,7 @@ class Bench:
 
 
 async def measure(directory: Path, report: Report) -> Bench:
-    available = sorted(os.sched_getaffinity(0))
-    ours, theirs = (available[1], available[0]) if len(available) > 1 else (None, None)
-    pin(os.getpid(), ours)
+    theirs, ours = own_core()
     async with contextlib.AsyncExitStack() as stack:
         report.step("starting Kafka, the processes and their clients")
         cluster = await stack.enter_async_context(LocalCluster(directory / "kafka"))

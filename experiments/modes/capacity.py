@@ -19,7 +19,7 @@ from learning.modes import terms
 from learning.modes.load import Data, Load
 from learning.modes.recommend import UTILISATION
 from tests.bench import native
-from tests.bench.drain import Drain, Probe, draining, pin, probing
+from tests.bench.drain import Drain, Probe, draining, own_core, probing
 from tests.bench.phases import subscribe
 from tests.bench.procfs import cost
 from tests.bench.servers import Diem, diem
@@ -131,10 +131,8 @@ def write_cost_s(costs: RoleCosts) -> tuple[float, float]:
 
 async def find_knee(directory: Path, costs: RoleCosts) -> Knee:
     """Ramp up until two steps after the knee."""
-    available = sorted(os.sched_getaffinity(0))
-    server_core, our_core = (available[0], available[1]) if len(available) > 1 else (None, None)
     before = os.sched_getaffinity(0)
-    pin(os.getpid(), our_core)
+    server_core, our_core = own_core()
     try:
         async with AsyncExitStack() as stack:
             server = await stack.enter_async_context(diem(directory, core=server_core))

@@ -161,3 +161,14 @@ def pin(pid: int, core: int | None) -> None:
     """Pin a process to one core; None leaves it to the scheduler."""
     if core is not None:
         os.sched_setaffinity(pid, {core})
+
+
+def own_core() -> tuple[int | None, int | None]:
+    """Pin this process to the second core; return the first, for what is measured, and the second.
+
+    Without a second core both are None, and the scheduler decides.
+    """
+    available = sorted(os.sched_getaffinity(0))
+    first, second = (available[0], available[1]) if len(available) > 1 else (None, None)
+    pin(os.getpid(), second)
+    return first, second

@@ -5,7 +5,6 @@ CPU is a multiple of a floor written in C and measured in the same run; QUICK=1 
 
 import asyncio
 import contextlib
-import os
 import statistics
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import native, phases
-from tests.bench.drain import draining, pin, probing
+from tests.bench.drain import draining, own_core, probing
 from tests.bench.figures import figure, goal
 from tests.bench.phases import HOT, Plan
 from tests.bench.report import Report
@@ -43,11 +42,7 @@ class Bench:
         self.goals: list[Goal] = []
         self._directory = directory
         self._drain = native.program("drain")
-        available = sorted(os.sched_getaffinity(0))
-        self._core: int | None
-        self._other: int | None
-        self._core, self._other = (available[0], available[1]) if len(available) > 1 else (None, None)
-        pin(os.getpid(), self._other)
+        self._core, self._other = own_core()
 
     async def run(self) -> None:
         self.report.step("memory of idle connections")

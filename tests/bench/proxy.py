@@ -6,7 +6,6 @@ has it; one more reaches its server over TCP, as on two machines. QUICK=1 makes 
 
 import asyncio
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +18,7 @@ from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot, encode
 from diem.protocol.partition_map import Head, PartitionMap
 from proxy.snapshot_client import SUBPROTOCOL
 from tests.bench import native, phases
-from tests.bench.drain import Lost, draining, pin, probing
+from tests.bench.drain import Lost, draining, own_core, probing
 from tests.bench.figures import figure, goal
 from tests.bench.phases import HOT
 from tests.bench.report import Report
@@ -129,9 +128,7 @@ class Bench:
         self.goals: list[Goal] = []
         self._directory = directory
         self._drain = native.program("drain")
-        available = sorted(os.sched_getaffinity(0))
-        self._cores = (available[0], available[1]) if len(available) > 1 else (None, None)
-        pin(os.getpid(), self._cores[1])
+        self._cores = own_core()
 
     async def run(self) -> None:
         async with contextlib.AsyncExitStack() as stack:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -10,7 +9,7 @@ import pytest
 
 from diem.links.client import Event, UpdatesClient
 from diem.links.client.tokens import TokenFunction
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import until
 from tests.support.small import System, small_system
 from tests.support.tokens import Issuer, key_set
 
@@ -74,12 +73,6 @@ class Watcher:
         return next((e.version for e in reversed(self.events) if e.kind == "update" and e.endpoint == name), None)
 
 
-async def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
-    async with asyncio.timeout(within_s):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 async def test_what_a_new_token_does_not_cover_is_rejected_and_its_updates_end(tmp_path: Path) -> None:
     tokens, is_due = Tokens(["/dam", "/load"], ["/dam"]), asyncio.Event()
 
@@ -90,17 +83,17 @@ async def test_what_a_new_token_does_not_cover_is_rejected_and_its_updates_end(t
 
     async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, token) as watcher:
         await watcher.client.subscribe({"/dam/a": None, "/load/a": None, "/secret": None})
-        await eventually(lambda: watcher.count("subscribed") == 2)
+        await until(lambda: watcher.count("subscribed") == 2)
         before = system.feed.put("/load/a", "/dam/a", "/secret")
-        await eventually(lambda: watcher.last("/dam/a") is not None and watcher.last("/load/a") is not None)
+        await until(lambda: watcher.last("/dam/a") is not None and watcher.last("/load/a") is not None)
         assert [event.endpoint for event in watcher.of("rejected")] == ["/secret"]
         is_due.set()
-        await eventually(lambda: watcher.count("rejected") == 2)
+        await until(lambda: watcher.count("rejected") == 2)
         assert watcher.of("rejected")[-1].endpoint == "/load/a"
         assert watcher.of("rejected")[-1].message.startswith("forbidden")
         system.feed.put("/load/a")
         version = system.feed.put("/dam/a")
-        await eventually(lambda: watcher.last("/dam/a") == version)
+        await until(lambda: watcher.last("/dam/a") == version)
         assert (watcher.last("/load/a") or 0) < before
         assert watcher.count("closed") == 0
 
@@ -108,7 +101,7 @@ async def test_what_a_new_token_does_not_cover_is_rejected_and_its_updates_end(t
 async def test_a_token_of_another_issuer_is_tried_twice(tmp_path: Path) -> None:
     tokens = Tokens(["/dam"], issuer=Issuer())
     async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, tokens) as watcher:
-        await eventually(lambda: watcher.ended)
+        await until(lambda: watcher.ended)
         assert [event.code for event in watcher.events if event.kind == "closed"] == [4501, 4501]
         assert (tokens.made, watcher.count("open")) == (2, 0)
 
@@ -120,16 +113,16 @@ async def test_an_expired_token_is_replaced_by_a_new_one(tmp_path: Path) -> None
         small_system(tmp_path, **settings(tmp_path)) as system,
         Watcher(system, lambda: next(tokens)) as watcher,
     ):
-        await eventually(lambda: watcher.count("open") == 1)
+        await until(lambda: watcher.count("open") == 1)
         assert [event.code for event in watcher.events if event.kind == "closed"] == [4001]
 
 
 async def test_a_revoked_key_ends_the_client(tmp_path: Path) -> None:
     tokens = Tokens(["/dam"], life_s=600)
     async with small_system(tmp_path, **settings(tmp_path)) as system, Watcher(system, tokens) as watcher:
-        await eventually(lambda: watcher.count("open") == 1)
+        await until(lambda: watcher.count("open") == 1)
         settings(tmp_path, k3v9x0ab=time.time())
-        await eventually(lambda: watcher.ended, 60)
+        await until(lambda: watcher.ended, 60)
         assert [event.code for event in watcher.events if event.kind == "closed"] == [4503]
         assert tokens.made == 1
 
@@ -146,15 +139,15 @@ async def test_clients_whose_tokens_expire_together_miss_no_update(tmp_path: Pat
         for watcher in watchers:
             await watcher.__aenter__()
             await watcher.client.subscribe(dict.fromkeys(names))
-        await eventually(lambda: all(watcher.count("subscribed") == len(names) for watcher in watchers))
+        await until(lambda: all(watcher.count("subscribed") == len(names) for watcher in watchers))
         last: dict[str, int] = {}
-        until = time.monotonic() + 1.5 * life_s
-        while time.monotonic() < until:
+        end = time.monotonic() + 1.5 * life_s
+        while time.monotonic() < end:
             for name in names:
                 last[name] = system.feed.put(name)
             await asyncio.sleep(0.25)
-        await eventually(lambda: all(watcher.last(name) == last[name] for watcher in watchers for name in names))
-        await eventually(lambda: min(source.made for source in sources) > 2)
+        await until(lambda: all(watcher.last(name) == last[name] for watcher in watchers for name in names))
+        await until(lambda: min(source.made for source in sources) > 2)
         assert all(watcher.count("closed") == 0 for watcher in watchers)
         for watcher in watchers:
             await watcher.__aexit__(None, None, None)

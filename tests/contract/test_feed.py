@@ -21,7 +21,7 @@ from diem.process.auth import SharedKey
 from diem.protocol import feed
 from tests.contract.feeds import FEEDS, FeedUnderTest, Opener, bridge, memory
 from tests.support.internal import InternalConnect
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.stalls import stalls
 
 READ_NOTHING_S = 4.0
@@ -95,12 +95,6 @@ async def reading(source: FeedUnderTest, recorder: Recorder, *before: str) -> As
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-
-
-async def until(condition: Any, within: float = PATIENCE_S) -> None:
-    async with asyncio.timeout(within):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager

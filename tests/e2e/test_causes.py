@@ -20,9 +20,9 @@ from deploy import nginx
 from tests.e2e.chromium import PATH, arguments
 from tests.e2e.page import becomes, open_page, shows_load
 from tests.support.nginx import needs_nginx
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port
-from tests.support.running import ROOT, Running, running, until
+from tests.support.running import ROOT, Running, running
 
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("causes")]
 

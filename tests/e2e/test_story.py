@@ -11,8 +11,8 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.page import open_page, shows_load, stats
 from tests.e2e.served import csv, served
-from tests.support.patience import PATIENCE_S
-from tests.support.running import Running, running, until
+from tests.support.patience import PATIENCE_S, until
+from tests.support.running import Running, running
 
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 

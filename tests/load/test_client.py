@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -15,19 +14,13 @@ from tests.load.datasets import UNKNOWN, dataset
 from tests.oracle import Event, History, Kind, judge
 from tests.oracle.history import Accepted
 from tests.oracle.violations import WrongData
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, until
 from tests.support.small import System, small_system
 from tests.unit.diem.links.client.fakes import FakeServer
 
 
 def client_of(system: System, *wants: str, **options: Any) -> LoadClient:
     return LoadClient("1", "127.0.0.9", [system.url], list(wants), Random(1), **options)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def kinds(client: LoadClient) -> list[str]:

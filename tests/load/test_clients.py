@@ -1,5 +1,3 @@
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -10,16 +8,10 @@ from tests.load.locator import Locator
 from tests.load.regimes import write_trace
 from tests.oracle import History, Kind, judge
 from tests.oracle.history import Accepted
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.small import small_system
 
 BEGIN = 1_750_000_020_000
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def trace() -> list[TrafficEvent]:

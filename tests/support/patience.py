@@ -3,16 +3,23 @@
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 FACTOR: Final = float(os.environ.get("DIEM_TIME_FACTOR", "1"))
 """Factor by which this machine is slower than the slowest usual one."""
 PATIENCE_S: Final = 90.0 * FACTOR
 """Longer than DIEM itself waits for its processes (60 s), so that DIEM's own error comes first."""
 
+_T = TypeVar("_T")
 
-async def until(condition: Callable[[], object], within: float = PATIENCE_S) -> None:
-    """Wait until a condition holds, of which no event is known. Raises ``TimeoutError``."""
-    async with asyncio.timeout(within):
-        while not condition():
-            await asyncio.sleep(0.01)
+
+async def until(condition: Callable[[], _T], within: float = PATIENCE_S, every: float = 0.01) -> _T:
+    """Wait until a condition holds, of which no event is known, and return its value. Raises ``TimeoutError``."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    # Checked after the deadline, too: the machine may have stood still until then.
+    while not (value := condition()):
+        if loop.time() > deadline:
+            raise TimeoutError
+        await asyncio.sleep(every)
+    return value

@@ -6,14 +6,14 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import orjson
 
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -202,9 +202,9 @@ def _is_up(system: Running, up: asyncio.subprocess.Process) -> bool:
         return False
 
 
-async def until(condition: Callable[[], Any], within: float = PATIENCE_S, every: float = 0.05) -> Any:
-    """Wait until a condition holds, and return its value."""
-    async with asyncio.timeout(within):
-        while not (value := condition()):
-            await asyncio.sleep(every)
-    return value
+def alive(pid: int) -> bool:
+    """Return whether a process runs, and is not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -11,7 +11,7 @@ from tests.integration.data.process import RESTARTED, DataProcess, bulk, serving
 from tests.support.backups import backup, restore
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
-from tests.support.running import until as become
+from tests.support.patience import until as become
 
 
 def client(process: DataProcess) -> httpx.AsyncClient:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from diem.links.client import Event, UpdatesClient
-from tests.integration.deploy.running import Running, diem, eventually, fine
-from tests.support.patience import PATIENCE_S
+from tests.integration.deploy.running import Running, diem, fine
+from tests.support.patience import PATIENCE_S, until
 
 NAME = "/my/endpoint"
 DECLARED = ("--unit", "MW", "--resolution", "PT1H")
@@ -40,7 +40,7 @@ class Client:
 
     async def sees(self, version: int) -> None:
         """Wait for the update to a version."""
-        await eventually(lambda: version in self.versions)
+        await until(lambda: version in self.versions)
 
     async def follow(self, url: str, origin: str) -> None:
         async with UpdatesClient(url, origin=origin) as client:
@@ -64,7 +64,7 @@ async def clients_at(running: Running, urls: Sequence[str]) -> AsyncIterator[lis
     made = [Client() for _ in urls]
     tasks = [asyncio.create_task(client.follow(url, origin)) for client, url in zip(made, urls, strict=True)]
     try:
-        await eventually(lambda: all(any(event.kind == "subscribed" for event in client.seen) for client in made))
+        await until(lambda: all(any(event.kind == "subscribed" for event in client.seen) for client in made))
         yield made
     finally:
         for task in tasks:

@@ -13,7 +13,7 @@ from typing import Any
 
 from deploy.system import control
 from deploy.system.state_dir import StateDir
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 DIEM = (sys.executable, "-m", "deploy")
 ROOT = Path(__file__).parents[3]
@@ -35,25 +35,6 @@ def environment() -> dict[str, str]:
     """Return the environment without DIEM's settings, in a checkout or not."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_") or "FACTOR" in name}
     return {**kept, "PYTHONPATH": str(ROOT)}
-
-
-async def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    """Wait until other processes have made `condition` true."""
-    loop = asyncio.get_running_loop()
-    last = loop.time() + seconds
-    # It is looked at after the last moment, too: who stood still in between has not seen how it was there.
-    while not condition():
-        if loop.time() > last:
-            raise TimeoutError
-        await asyncio.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    """Return whether a process runs, and is not a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def diem(*arguments: str, cwd: Path, stdin: bytes = b"") -> tuple[int, str, str]:
@@ -130,7 +111,7 @@ async def up(cwd: Path, *options: str, launcher: Sequence[str] = (), market: boo
     running = Running(cwd, process)
     following = asyncio.create_task(running.follow())
     try:
-        await eventually(lambda: running.described()["up"] or process.returncode is not None)
+        await until(lambda: running.described()["up"] or process.returncode is not None)
         assert process.returncode is None, running.output
         yield running
     finally:

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.deploy.running import DIEM, environment, eventually
+from tests.integration.deploy.running import DIEM, environment
 from tests.load.system import System
 from tests.support.nginx import needs_nginx
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.ports import free_port
 from tests.support.stalls import stalls
 from tests.support.swallowing import NAME
@@ -75,7 +75,7 @@ async def test_server_that_swallows_updates_is_named_in_time_and_no_other(tmp_pa
             async with stalls() as counted:
                 os.kill(system.process("websocket-2").pid or 0, signal.SIGUSR1)
                 began = time.monotonic()
-                await eventually(lambda: any("websocket-2" in line for line in output))
+                await until(lambda: any("websocket-2" in line for line in output))
                 assert time.monotonic() - began - counted.seconds < NAMED_WITHIN_S * FACTOR
             async with httpx.AsyncClient(
                 trust_env=False, timeout=PATIENCE_S, headers={"Authorization": f"Bearer {key}"}

@@ -11,9 +11,9 @@ import pytest
 
 from diem.process.listeners import has_ipv6_loopback
 from tests.integration.deploy.clients import scale
-from tests.integration.deploy.running import eventually, fine, up
+from tests.integration.deploy.running import fine, up
 from tests.support.other_users import intruder
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel shares ports with other users")
 
@@ -37,7 +37,7 @@ async def test_port_of_a_killed_process_is_nobody_elses(tmp_path: Path, mode: st
             before = running.pids()
             for name in killed:
                 os.kill(before[name], signal.SIGKILL)
-            await eventually(lambda: all(running.pids().get(name) not in {None, before[name]} for name in killed))
+            await until(lambda: all(running.pids().get(name) not in {None, before[name]} for name in killed))
             await running.until_status(fine)
             assert other.ports() == []
 
@@ -65,7 +65,7 @@ async def test_page_is_at_both_addresses_of_the_name_that_is_printed(tmp_path: P
         pytest.skip("no IPv6 here")
     async with up(tmp_path, "--mode", mode) as running:
         port = urlsplit(running.described()["urls"]["page"]).port
-        await eventually(lambda: any(f"http://localhost:{port}/" in line for line in running.output))
+        await until(lambda: any(f"http://localhost:{port}/" in line for line in running.output))
         async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
             for host in ("127.0.0.1", "[::1]", "localhost"):
                 for path in ("/", "/v1/endpoints"):

@@ -13,10 +13,10 @@ import httpx
 
 from tests.integration.deploy.clients import clients, put, scale
 from tests.integration.deploy.prometheus import program
-from tests.integration.deploy.running import Running, diem, eventually, fine, up
+from tests.integration.deploy.running import Running, diem, fine, up
 from tests.integration.deploy.scraping import check_key_opens_nothing_else
 from tests.support.nginx import needs_nginx
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port
 from tools.prometheus.configuration import ALERTS, DASHBOARD
 
@@ -152,7 +152,7 @@ async def test_prometheus_scrapes_what_runs_and_follows_its_number(tmp_path: Pat
     program("prometheus")
     async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1") as running:
         targets = tmp_path / ".diem" / "targets.json"
-        await eventually(targets.exists)
+        await until(targets.exists)
         static, following = await printed(running, "--static"), await printed(running)
         for file in (static, following):
             assert "SUCCESS" in promtool("check", "config", str(file))

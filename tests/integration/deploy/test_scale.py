@@ -10,9 +10,10 @@ import pytest
 
 from diem.process.ports import is_free
 from tests.integration.deploy.clients import children_of, clients, put, put_when_possible, scale
-from tests.integration.deploy.running import alive, diem, eventually, fine, report_of, up
+from tests.integration.deploy.running import diem, fine, report_of, up
 from tests.support.nginx import needs_nginx
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S, until
+from tests.support.running import alive
 from tests.support.stalls import stalls
 
 pytestmark = needs_nginx
@@ -32,13 +33,13 @@ async def test_scaling_does_not_disconnect_clients_of_other_servers(tmp_path: Pa
             assert one.closed == other.closed == []
 
             assert await scale(running, 1) == both
-            await eventually(lambda: bool(one.closed or other.closed))
+            await until(lambda: bool(one.closed or other.closed))
             moved, stayed = (one, other) if one.closed else (other, one)
             assert moved.closed == [1012]
             await running.until_status(lambda s: report_of(s, "websocket-1").get("clients") == 2)
 
             version = await put(running, 1)
-            await eventually(lambda: version in stayed.versions and version in moved.versions)
+            await until(lambda: version in stayed.versions and version in moved.versions)
             assert stayed.closed == []
         assert running.pids()["nginx"] == nginx
         assert not any("died" in line for line in running.output)
@@ -59,11 +60,11 @@ async def test_killed_nginx_is_replaced_and_leaves_nothing_behind(tmp_path: Path
         assert workers
         async with clients(running, 1) as (client,):
             os.kill(master, signal.SIGKILL)
-            await eventually(lambda: running.pids().get("nginx") not in {None, master})
-            await eventually(lambda: not any(alive(pid) for pid in workers))
-            await eventually(lambda: bool(client.closed))
+            await until(lambda: running.pids().get("nginx") not in {None, master})
+            await until(lambda: not any(alive(pid) for pid in workers))
+            await until(lambda: bool(client.closed))
             version = await put_when_possible(running, 1)
-            await eventually(lambda: version in client.versions)
+            await until(lambda: version in client.versions)
         status = await running.status()
         assert status["nginx"]["restarts"] == 1
     assert is_free(port)
@@ -75,8 +76,8 @@ async def test_killed_diem_up_leaves_no_nginx_behind(tmp_path: Path) -> None:
         workers = children_of(running.pids()["nginx"])
         running.process.kill()
         await running.process.wait()
-        await eventually(lambda: not any(alive(pid) for pid in workers))
-        await eventually(lambda: is_free(port))  # the master goes after its workers
+        await until(lambda: not any(alive(pid) for pid in workers))
+        await until(lambda: is_free(port))  # the master goes after its workers
 
 
 TOLD_S = 10.0 * FACTOR
@@ -93,7 +94,7 @@ async def test_all_to_all_runs_several_servers_too_and_clients_of_one_that_hangs
         assert list(status) == ["data", "nginx", "websocket-1", "websocket-2"]
         assert [report_of(status, f"websocket-{number}")["clients"] for number in (1, 2)] == [1, 1]
         version = await put(running, 1)
-        await eventually(lambda: all(version in client.versions for client in both))
+        await until(lambda: all(version in client.versions for client in both))
 
         pid, loop = running.pids()["websocket-1"], asyncio.get_running_loop()
         async with stalls() as counted:
@@ -101,13 +102,13 @@ async def test_all_to_all_runs_several_servers_too_and_clients_of_one_that_hangs
             began = loop.time()
             async with clients(running, 1):
                 assert loop.time() - began - counted.seconds < NEW_S, "a new client waits for it"
-            await eventually(lambda: any(client.closed for client in both))
+            await until(lambda: any(client.closed for client in both))
             assert loop.time() - began - counted.seconds < TOLD_S
             (moved,) = [client for client in both if client.closed]
-            await eventually(lambda: moved.subscribed == 2)
+            await until(lambda: moved.subscribed == 2)
             assert loop.time() - began - counted.seconds < ELSEWHERE_S
         # The state ends: it is replaced.
-        await eventually(lambda: running.pids().get("websocket-1") not in {None, pid})
+        await until(lambda: running.pids().get("websocket-1") not in {None, pid})
         await running.until_status(fine)
         assert any("websocket-1 hung for" in line for line in running.output)
         assert [len(client.closed) for client in both if client is not moved] == [0]

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from deploy.topology import KafkaTopology, Mode
-from tests.integration.deploy.running import eventually, up
+from tests.integration.deploy.running import up
 from tests.support import sandbox
 from tests.support.nginx import needs_nginx
+from tests.support.patience import until
 from tests.support.required import unavailable
 from tests.support.sandbox import run
 from tests.unit.deploy.topology.topologies import options_of
@@ -86,7 +87,7 @@ def test_a_port_below_1024_takes_one_capability_and_no_right_of_other_users(tmp_
 async def test_without_java_diem_starts_where_no_memory_is_written_and_executed(tmp_path: Path) -> None:
     unit = written_and_executed_memory_refused(tmp_path)
     async with up(tmp_path, "--mode", "all-to-all", "--servers", "1", launcher=launcher(unit)) as running:
-        await eventually(lambda: "DIEM is up" in "\n".join(running.output))
+        await until(lambda: "DIEM is up" in "\n".join(running.output))
         assert "running as root" not in "\n".join(running.output)
         assert "nginx" in running.pids()
 

@@ -16,9 +16,9 @@ from websockets.exceptions import InvalidStatus
 from diem.links.client import UpdatesClient
 from diem.process.tls import HSTS, client_context
 from tests.integration.deploy.clients import NAME, put
-from tests.integration.deploy.running import DIEM, Running, diem, environment, eventually, up
+from tests.integration.deploy.running import DIEM, Running, diem, environment, up
 from tests.support.certificates import Authority, Issued, serial_of
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 MODES = [
     pytest.param(("--mode", "single"), False, id="single"),
@@ -80,7 +80,7 @@ async def test_clients_connect_over_tls_and_a_renewed_certificate_cuts_nobody(
 
             following = asyncio.create_task(follow())
             version = await put(running, 1)  # `diem put` knows the system's own certificate
-            await eventually(lambda: ("update", version) in seen)
+            await until(lambda: ("update", version) in seen)
             assert await certificates(running, context) == {first.serial}
             second = authority.issue()
             os.kill(running.process.pid, signal.SIGHUP)
@@ -88,7 +88,7 @@ async def test_clients_connect_over_tls_and_a_renewed_certificate_cuts_nobody(
                 while await certificates(running, context) != {second.serial}:
                     await asyncio.sleep(0.1)
             version = await put(running, 2)
-            await eventually(lambda: ("update", version) in seen)
+            await until(lambda: ("update", version) in seen)
             assert "closed" not in dict(seen)
             following.cancel()
             await asyncio.wait({following})
@@ -99,7 +99,7 @@ async def test_unusable_certificate_is_not_taken_over(tmp_path: Path, authority:
     async with up(tmp_path, *options_of(issued)) as running:
         issued.certificate.write_text("spoilt")
         os.kill(running.process.pid, signal.SIGHUP)
-        await eventually(lambda: any("not replaced" in line for line in running.output))
+        await until(lambda: any("not replaced" in line for line in running.output))
         assert await certificates(running, context) == {issued.serial}
 
 

@@ -9,9 +9,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from tests.integration.deploy.running import diem, eventually, up
+from tests.integration.deploy.running import diem, up
 from tests.support.day_boundary import wait_for_room_in_the_day
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 PLAN = """
 [[plan]]
@@ -36,7 +36,7 @@ async def test_token_of_an_api_key_opens_its_endpoints_with_data_for_its_quota_u
         async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
             answer = await http.post(f"{urls['rest']}/tokens", headers={"Authorization": f"Bearer {key['key']}"})
         protocols = [Subprotocol("diem.v1.json"), Subprotocol(f"bearer.{answer.json()['token']}")]
-        await eventually((tmp_path / ".diem" / "token-keys.json").exists)
+        await until((tmp_path / ".diem" / "token-keys.json").exists)
         await running.until_status(lambda status: _knows_keys(status["websocket-1"]["report"]))
         async with connect(
             urls["websocket"][0], proxy=None, subprotocols=protocols, additional_headers=RELAYED

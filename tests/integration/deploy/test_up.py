@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.deploy.running import DIEM, alive, diem, environment, eventually, fine, report_of, up
+from tests.integration.deploy.running import DIEM, diem, environment, fine, report_of, up
 from tests.integration.deploy.scraping import check_scrapes
 from tests.support.nginx import needs_nginx
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S, until
+from tests.support.running import alive
 from tests.support.stalls import stalls
 
 MODES = {
@@ -30,23 +31,23 @@ async def test_processes_of_a_mode_start_restart_when_killed_and_stop_in_order(t
     async with up(tmp_path, "--mode", mode) as running:
         before = running.pids()
         assert list(before) == MODES[mode]
-        await eventually(lambda: any("Page" in line and "http://localhost:" in line for line in running.output))
+        await until(lambda: any("Page" in line and "http://localhost:" in line for line in running.output))
         await running.until_status(fine)
 
         for pid in before.values():
             os.kill(pid, signal.SIGKILL)
-        await eventually(
+        await until(
             lambda: len(after := running.pids()) == len(before) and not set(after.values()) & set(before.values())
         )
         status = await running.until_status(fine)
         await check_scrapes(running)
         assert {entry["restarts"] for entry in status.values()} == {1}
-        await eventually(lambda: sum("restarted at once" in line for line in running.output) == len(before))
-        await eventually(lambda: sum("is ready again" in line for line in running.output) == len(before))
+        await until(lambda: sum("restarted at once" in line for line in running.output) == len(before))
+        await until(lambda: sum("is ready again" in line for line in running.output) == len(before))
 
         last = running.pids()
         running.process.send_signal(signal.SIGINT)
-        await eventually(lambda: running.process.returncode is not None)
+        await until(lambda: running.process.returncode is not None)
         assert running.process.returncode == 0
         assert not any(alive(pid) for pid in last.values())
     assert not (tmp_path / ".diem" / "processes.json").exists()
@@ -63,7 +64,7 @@ async def test_children_end_within_two_seconds_of_a_killed_diem_up_and_the_next_
             running.process.kill()
             began = loop.time()
             await running.process.wait()
-            await eventually(lambda: not any(alive(pid) for pid in children.values()))
+            await until(lambda: not any(alive(pid) for pid in children.values()))
             assert loop.time() - began - counted.seconds < ENDED_S
     code, _, err = await diem("status", cwd=tmp_path)
     assert (code, err.count("\n")) == (1, 1)
@@ -135,9 +136,9 @@ resolution = "PT1H"
 async def test_root_is_warned_and_failing_sources_are_named_once_it_is_up(tmp_path: Path) -> None:
     (tmp_path / "diem.toml").write_text(SOURCES)
     async with up(tmp_path) as running:
-        await eventually(lambda: "DIEM is up" in "\n".join(running.output))
+        await until(lambda: "DIEM is up" in "\n".join(running.output))
         failing = f"1 of 2 sources fails: load: no such directory: {tmp_path / 'later'} (`"
-        await eventually(lambda: any(line.startswith(failing) for line in running.output))
+        await until(lambda: any(line.startswith(failing) for line in running.output))
         assert ("running as root" in "\n".join(running.output)) is (os.geteuid() == 0)
         status = await running.until_status(lambda now: bool(report_of(now, "data").get("sources")))
         load = report_of(status, "data")["sources"][1]

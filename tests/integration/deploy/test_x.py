@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.deploy.clients import Client, children_of, clients, put, scale
-from tests.integration.deploy.running import Running, alive, diem, eventually, fine, up
+from tests.integration.deploy.running import Running, diem, fine, up
 from tests.integration.deploy.scraping import check_scrapes
 from tests.support.nginx import needs_nginx
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR, PATIENCE_S, until
+from tests.support.running import alive
 from tests.support.stalls import stalls
 
 pytestmark = [needs_nginx, pytest.mark.usefixtures("kafka_program")]
@@ -66,14 +67,14 @@ async def clients_are_told_that_kafka_hangs_and_get_what_was_written_meanwhile(
     running: Running, client: Client
 ) -> None:
     """What is accepted meanwhile waits in the store."""
-    await eventually(lambda: client.live)
+    await until(lambda: client.live)
     closed, loop = len(client.closed), asyncio.get_running_loop()
     broker, began = running.pids()["kafka-1"], loop.time()
     os.kill(broker, signal.SIGSTOP)
     try:
         async with stalls() as counted:
             version = await put(running, LAST - 1)
-            await eventually(lambda: not client.live)
+            await until(lambda: not client.live)
             assert loop.time() - began - counted.seconds < TOLD_S * FACTOR
         assert len(client.closed) == closed
         await asyncio.sleep(began + HANGS_S - loop.time())
@@ -81,14 +82,14 @@ async def clients_are_told_that_kafka_hangs_and_get_what_was_written_meanwhile(
     finally:
         os.kill(broker, signal.SIGCONT)
     await client.sees(version)
-    await eventually(lambda: client.live)
+    await until(lambda: client.live)
 
 
 async def children_end_with_it_when_it_is_killed(running: Running) -> None:
     pids = [*running.pids().values(), *children_of(running.pids()["nginx"])]
     running.process.kill()
     await running.process.wait()
-    await eventually(lambda: not any(alive(pid) for pid in pids))
+    await until(lambda: not any(alive(pid) for pid in pids))
 
 
 async def its_size_is_measured_and_a_single_broker_is_too_few(directory: Path) -> None:
@@ -113,24 +114,24 @@ async def its_size_is_measured_and_a_single_broker_is_too_few(directory: Path) -
 async def it_scales_up_and_down(running: Running, one: Client, other: Client) -> None:
     names = set(running.pids())
     version = await put(running, LAST + 1)
-    await eventually(lambda: version in one.versions and version in other.versions)
+    await until(lambda: version in one.versions and version in other.versions)
     await check_scrapes(running)
 
     assert await scale(running, 3) == {*names, "bridge-3", "websocket-3"}
     assert one.closed == other.closed == []
     assert await scale(running, 1) == BASE | {"bridge-1", "websocket-1"}
-    await eventually(lambda: bool(one.closed or other.closed))
+    await until(lambda: bool(one.closed or other.closed))
     moved, stayed = (one, other) if one.closed else (other, one)
     assert moved.closed == [1012]
     version = await put(running, LAST + 2)
-    await eventually(lambda: version in one.versions and version in other.versions)
+    await until(lambda: version in one.versions and version in other.versions)
     assert stayed.closed == []
 
 
 async def it_stops_in_order(running: Running) -> None:
     last = running.pids()
     running.process.send_signal(signal.SIGINT)
-    await eventually(lambda: running.process.returncode is not None)
+    await until(lambda: running.process.returncode is not None)
     assert running.process.returncode == 0
     assert not any(alive(pid) for pid in last.values())
     assert not any("was killed" in line for line in running.output), running.output
@@ -139,4 +140,4 @@ async def it_stops_in_order(running: Running) -> None:
 
 
 async def replaced(running: Running, name: str, before: int) -> None:
-    await eventually(lambda: running.pids().get(name) not in {None, before})
+    await until(lambda: running.pids().get(name) not in {None, before})

@@ -13,10 +13,11 @@ import pytest
 from deploy.system.description import with_children
 from deploy.system.scrape_targets import file_sd, scrape_targets
 from tests.integration.deploy.clients import NAME, Client, clients, clients_at, put, scale
-from tests.integration.deploy.running import Running, alive, eventually, fine, report_of, up
+from tests.integration.deploy.running import Running, fine, report_of, up
 from tests.integration.deploy.scraping import check_key_opens_nothing_else, check_scrapes, status_of
 from tests.support.nginx import needs_nginx
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
+from tests.support.running import alive
 
 INSIDE = ["metadata", "bridge-1", "websocket-1", "proxy"]
 
@@ -38,7 +39,7 @@ async def stop(running: Running) -> None:
     """Stop the system with Ctrl-C, and check that nothing is left and nothing was killed."""
     last = await pids(running)
     running.process.send_signal(signal.SIGINT)
-    await eventually(lambda: running.process.returncode is not None)
+    await until(lambda: running.process.returncode is not None)
     assert running.process.returncode == 0
     assert not any(alive(pid) for pid in last)
     assert not any("was killed" in line for line in running.output), running.output
@@ -100,16 +101,16 @@ async def test_composite_serves_clients_and_keeps_its_number_of_pairs(
             }
             # Prometheus finds the added pair, which only the composite knows.
             targets = tmp_path / ".diem" / "targets.json"
-            await eventually(lambda: targets.exists() and targets.read_bytes() == file_sd(scrape_targets(status)))
+            await until(lambda: targets.exists() and targets.read_bytes() == file_sd(scrape_targets(status)))
             await client.sees(await put(running, 2))
             assert client.closed == []
 
             before = await pids(running)
             os.kill(running.pids()["composite-1"], signal.SIGKILL)
-            await eventually(lambda: running.pids().get("composite-1") not in {None, *before})
+            await until(lambda: running.pids().get("composite-1") not in {None, *before})
             await running.until_status(lambda status: report_of(status, "composite-1").get("ready_pairs") == 2)
             await client.sees(await put(running, 3))
-            await eventually(lambda: [pid for pid in before if alive(pid)] == [running.pids()["data"]])
+            await until(lambda: [pid for pid in before if alive(pid)] == [running.pids()["data"]])
         await stop(running)
 
 
@@ -118,12 +119,12 @@ async def test_children_of_a_composite_end_with_a_killed_diem_up(tmp_path: Path,
     async with up(tmp_path, *on_kafka, "--mode", "z-composite", "--servers", "1") as running:
         killed = running.pids()["data"]
         os.kill(killed, signal.SIGKILL)
-        await eventually(lambda: running.pids().get("data") not in {None, killed})
+        await until(lambda: running.pids().get("data") not in {None, killed})
         await running.until_status(fine)
         last = await pids(running)
         running.process.kill()
         await running.process.wait()
-        await eventually(lambda: not any(alive(pid) for pid in last))
+        await until(lambda: not any(alive(pid) for pid in last))
 
 
 @needs_nginx

@@ -6,7 +6,8 @@ from pathlib import Path
 from diem.links.client import UpdatesClient
 from diem.protocol.traffic import Type, decode
 from tests.support.nginx import needs_nginx
-from tests.support.running import Running, running, until
+from tests.support.patience import until
+from tests.support.running import Running, running
 
 
 async def record(system: Running, *names: str, query: str = "") -> UpdatesClient:

@@ -1,6 +1,6 @@
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from diem.links.internal import InternalListener
 from diem.process.auth import SharedKey
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from services.composite.control import PATH, ControlChannel
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.unit.deploy.topology.topologies import options_of
 
 CLONED = (Mode.Z_CLIENT, sizes(Mode.Z_CLIENT, clones=2))
@@ -48,7 +48,7 @@ async def scaled(mode: Mode, servers: int) -> AsyncIterator[tuple[Scaler, Superv
         await supervisor.stop(5)
 
 
-async def until(supervisor: Supervisor, names: list[str]) -> None:
+async def until_running(supervisor: Supervisor, names: list[str]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while sorted(s.name for s in supervisor.status() if s.pid) != sorted(names):
             await asyncio.sleep(0.01)
@@ -56,19 +56,19 @@ async def until(supervisor: Supervisor, names: list[str]) -> None:
 
 async def test_new_servers_start_with_their_bridges_and_others_are_not_affected() -> None:
     async with scaled(Mode.X, 1) as (scaler, supervisor, events):
-        await until(supervisor, ["data", "bridge-1", "nginx", "websocket-1"])
+        await until_running(supervisor, ["data", "bridge-1", "nginx", "websocket-1"])
         answer = scaler.request(3)
         names = ["data", "bridge-1", "bridge-2", "bridge-3", "nginx", "websocket-1", "websocket-2", "websocket-3"]
         assert answer == {"before": 1, "servers": 3, "processes": names}
-        await until(supervisor, names)
+        await until_running(supervisor, names)
         assert {event.kind for event in events} == {"started"}
 
 
 async def test_highest_servers_stop_together_and_then_their_bridges() -> None:
     async with scaled(Mode.X, 3) as (scaler, supervisor, events):
-        await until(supervisor, [p.name for p in topology(Mode.X).active(3)])
+        await until_running(supervisor, [p.name for p in topology(Mode.X).active(3)])
         scaler.request(1)
-        await until(supervisor, ["data", "bridge-1", "nginx", "websocket-1"])
+        await until_running(supervisor, ["data", "bridge-1", "nginx", "websocket-1"])
         async with asyncio.timeout(PATIENCE_S):
             while len(supervisor.status()) > 4:
                 await asyncio.sleep(0.01)
@@ -80,7 +80,7 @@ async def test_last_of_several_requests_counts() -> None:
     async with scaled(Mode.X_BROADCAST, 2) as (scaler, supervisor, _):
         for servers in (4, 1, 3):
             scaler.request(servers)
-        await until(supervisor, ["data", "broadcast", "nginx", "websocket-1", "websocket-2", "websocket-3"])
+        await until_running(supervisor, ["data", "broadcast", "nginx", "websocket-1", "websocket-2", "websocket-3"])
         assert scaler.servers == 3
 
 
@@ -88,11 +88,11 @@ async def test_last_of_several_requests_counts() -> None:
 async def test_pairs_of_a_group_are_scaled_and_others_are_not_affected(mode: Mode) -> None:
     async with scaled(mode, 1) as (scaler, supervisor, events):
         one, three = ([p.name for p in topology(mode).active(n)] for n in (1, 3))
-        await until(supervisor, one)
+        await until_running(supervisor, one)
         assert scaler.request(3)["processes"] == three
-        await until(supervisor, three)
+        await until_running(supervisor, three)
         scaler.request(1)
-        await until(supervisor, one)
+        await until_running(supervisor, one)
         stopped = [event.name for event in events if event.kind == "stopped"]
         assert (set(stopped[:2]), set(stopped[2:])) == ({"websocket-2", "websocket-3"}, {"bridge-2", "bridge-3"})
 
@@ -133,9 +133,9 @@ async def test_a_change_is_reported_when_the_removed_processes_are_forgotten() -
 
 async def test_scale_changes_the_number_of_composites_in_xz() -> None:
     async with scaled(Mode.XZ, 2) as (scaler, supervisor, _):
-        await until(supervisor, ["data", "nginx", "composite-1", "composite-2"])
+        await until_running(supervisor, ["data", "nginx", "composite-1", "composite-2"])
         assert "composite-3/websocket-1" in scaler.request(3)["processes"]
-        await until(supervisor, ["data", "nginx", "composite-1", "composite-2", "composite-3"])
+        await until_running(supervisor, ["data", "nginx", "composite-1", "composite-2", "composite-3"])
         with pytest.raises(CommandRefused, match="cannot run 9 composites: the limit is 8"):
             scaler.request(9)
 
@@ -149,22 +149,16 @@ async def test_number_of_pairs_is_sent_on_every_connection_to_a_composite(tmp_pa
     await listener.start()
     keeping = asyncio.create_task(module.drive_composite(f"http://127.0.0.1:{listener.port}", key, scaler))
     try:
-        await eventually(lambda: sent == [1, 2])
+        await until(lambda: sent == [1, 2])
         assert "composite-1/websocket-5" in scaler.request(5)["processes"]
-        await eventually(lambda: sent == [1, 2, 5])
+        await until(lambda: sent == [1, 2, 5])
         for link in list(control._links):
             link.abort()  # as a composite that is killed does
-        await eventually(lambda: sent == [1, 2, 5, 5])
+        await until(lambda: sent == [1, 2, 5, 5])
     finally:
         keeping.cancel()
         await asyncio.wait({keeping})
         listener.stop()
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("servers", [0, 9, -1, None, "2", 2.0, True])

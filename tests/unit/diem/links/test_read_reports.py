@@ -15,7 +15,7 @@ from diem.links.edge import Edge
 from diem.links.read_reports import ReadReporter, ReportFailed
 from diem.protocol.frames import frame_has_data
 from diem.protocol.update import encode
-from tests.support.running import until
+from tests.support.patience import until
 
 ONE, OTHER = "http://one/reads", "http://other/reads"
 

@@ -1,14 +1,11 @@
 import asyncio
-import logging
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import structlog
 
 from diem.errors import ConfigurationError, DiemError
 from diem.process import lifecycle, metrics
@@ -16,15 +13,7 @@ from diem.process.lifecycle import Lifecycle, exit_reason, run
 from diem.process.settings import ProcessSettings
 from tests.support.patience import PATIENCE_S
 
-
-@pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers, root.level = handlers, level
-    logging.raiseExceptions = True
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@ import contextvars
 import json
 import logging
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -13,15 +12,7 @@ from hypothesis import strategies as st
 
 from diem.process import log
 
-
-@pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers, root.level = handlers, level
-    logging.raiseExceptions = True
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from diem.process.auth import SharedKey
 from diem.process.ports import PersistedPorts, PortReservations
 from services.composite.composite import Composite, StatusPoller
 from services.composite.plan import Child, CompositePlan, child_names, children
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 FAKE = Path(__file__).parent / "fake_child.py"
 PLAN = CompositePlan(1, "z-composite", "shared", "127.0.0.1", 1)
@@ -23,12 +23,6 @@ PLAN = CompositePlan(1, "z-composite", "shared", "127.0.0.1", 1)
 
 def fake(child: Child) -> tuple[str, ...]:
     return (sys.executable, str(FAKE), child.process)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # other processes set no events
-            await asyncio.sleep(0.02)
 
 
 def unready(tmp_path: Path, *names: str) -> None:
@@ -64,7 +58,7 @@ async def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pairs: int) -
 
 async def answered(composite: Composite, count: int) -> None:
     """Wait until ``count`` children have answered: they have installed their SIGTERM handler by then."""
-    await eventually(lambda: len([child for child in composite.status()["children"] if child["report"]]) == count)
+    await until(lambda: len([child for child in composite.status()["children"] if child["report"]]) == count)
 
 
 def pids(composite: Composite) -> dict[str, int]:
@@ -76,12 +70,12 @@ async def test_composite_is_ready_with_its_proxy_and_one_pair(tmp_path: Path, mo
     async with running(tmp_path, monkeypatch, 2) as composite:
         assert composite.why_not_ready() == "the proxy is not ready"
         unready(tmp_path, "websocket-1", "websocket-2")
-        await eventually(lambda: composite.why_not_ready() == "no pair is ready")
+        await until(lambda: composite.why_not_ready() == "no pair is ready")
         unready(tmp_path, "websocket-1")
-        await eventually(lambda: composite.why_not_ready() is None)
+        await until(lambda: composite.why_not_ready() is None)
         assert composite.ready_pairs == 1
         unready(tmp_path)
-        await eventually(lambda: composite.ready_pairs == 2)
+        await until(lambda: composite.ready_pairs == 2)
 
 
 async def test_short_variable_of_the_composite_is_none_of_its_children(
@@ -117,7 +111,7 @@ async def test_pairs_are_added_and_removed_servers_before_bridges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path, monkeypatch, 1) as composite:
-        await eventually(lambda: composite.ready_pairs == 1)
+        await until(lambda: composite.ready_pairs == 1)
         before = pids(composite)
         composite.scale(3)
         await answered(composite, 8)
@@ -125,25 +119,25 @@ async def test_pairs_are_added_and_removed_servers_before_bridges(
         assert {name: pid for name, pid in pids(composite).items() if name in before} == before
         assert tuple(child["name"] for child in composite.status()["children"]) == child_names(3)
         composite.scale(1)
-        await eventually(lambda: pids(composite) == before)
+        await until(lambda: pids(composite) == before)
         gone = stopped(tmp_path)
         assert (set(gone[:2]), set(gone[2:])) == ({"websocket-2", "websocket-3"}, {"bridge-2", "bridge-3"})
-        await eventually(lambda: len(composite.status()["children"]) == 4)
+        await until(lambda: len(composite.status()["children"]) == 4)
 
 
 async def test_killed_child_is_restarted_and_its_last_status_does_not_count_until_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path, monkeypatch, 1) as composite:
-        await eventually(lambda: composite.why_not_ready() is None)
+        await until(lambda: composite.why_not_ready() is None)
         before = pids(composite)
         unready(tmp_path, "proxy")
         os.kill(before["proxy"], signal.SIGKILL)
-        await eventually(lambda: composite.why_not_ready() is not None)
-        await eventually(lambda: pids(composite).get("proxy") not in {None, before["proxy"]})
+        await until(lambda: composite.why_not_ready() is not None)
+        await until(lambda: pids(composite).get("proxy") not in {None, before["proxy"]})
         assert composite.restarts == 1
         unready(tmp_path)
-        await eventually(lambda: composite.why_not_ready() is None)
+        await until(lambda: composite.why_not_ready() is None)
         assert {**pids(composite), "proxy": 0} == {**before, "proxy": 0}
 
 
@@ -152,11 +146,11 @@ async def test_failure_of_an_added_pair_does_not_affect_the_others(
 ) -> None:
     monkeypatch.setenv("FAKE_WRONG", "bridge-2")
     async with running(tmp_path, monkeypatch, 1) as composite:
-        await eventually(lambda: composite.why_not_ready() is None)
+        await until(lambda: composite.why_not_ready() is None)
         composite.scale(2)
-        await eventually(lambda: "failed" in states(composite))
+        await until(lambda: "failed" in states(composite))
         # At once: a child that does not answer for a second is not ready until it is polled again.
-        await eventually(lambda: composite.ready_pairs == 2 and composite.why_not_ready() is None)
+        await until(lambda: composite.ready_pairs == 2 and composite.why_not_ready() is None)
 
 
 def states(composite: Composite) -> list[Any]:

@@ -20,9 +20,9 @@ from services.composite.control import PATH, SUBPROTOCOL
 from services.composite.plan import child_names
 from services.composite.settings import Settings
 from tests.support.internal import InternalConnect
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port, free_ports
-from tests.support.running import until as eventually
+from tests.support.running import alive
 
 FAKE = Path(__file__).parent / "fake_child.py"
 ROOT = Path(__file__).parents[4]
@@ -114,13 +114,6 @@ async def until_ready(composite: Running) -> None:
             await asyncio.sleep(0.05)
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp_path: Path) -> None:
     health, state = free_port(), tmp_path / "missing" / "state"
     variables = {"DIEM_COMPOSITE_PAIRS": "1", "DIEM_HEALTH_PORT": str(health), "DIEM_STATE_DIR": str(state)}
@@ -160,7 +153,7 @@ async def test_children_of_a_killed_composite_end_and_their_addresses_are_used_a
         await until_ready(composite)
         pids, urls = await composite.pids(), await composite.urls()
         composite.process.kill()
-        await eventually(lambda: not any(alive(pid) for pid in pids.values()))
+        await until(lambda: not any(alive(pid) for pid in pids.values()))
     async with running(tmp_path, **environment) as composite:
         await until_ready(composite)
         assert await composite.urls() == urls
@@ -183,8 +176,8 @@ async def test_composite_ends_with_its_children_when_its_supervisor_is_gone(tmp_
         pids = await composite.pids()
         assert composite.process.stdin is not None
         composite.process.stdin.close()
-        await eventually(lambda: composite.process.returncode is not None)
-        await eventually(lambda: not any(alive(pid) for pid in pids.values()))
+        await until(lambda: composite.process.returncode is not None)
+        await until(lambda: not any(alive(pid) for pid in pids.values()))
 
 
 @pytest.mark.parametrize(

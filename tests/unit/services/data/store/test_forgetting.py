@@ -13,7 +13,7 @@ from services.data.store.retention import Retention
 from services.data.store.tables import Cursor
 from services.data.store.write_plan import LAST_VERSION, EndpointBound, Write
 from tests.support.databases import Databases
-from tests.support.running import until
+from tests.support.patience import until
 from tests.unit.services.data.stores import dataset, lose_answers, open_store
 
 WEEK_S = 7 * 24 * 3600

@@ -19,7 +19,7 @@ from services.data.store.reader import Cache
 from services.data.store.retention import StoredVersion
 from services.data.store.tables import Cursor
 from tests.support.databases import Databases
-from tests.support.running import until
+from tests.support.patience import until
 from tests.unit.services.data.stores import dataset
 
 

@@ -11,7 +11,7 @@ from services.data.errors import IdempotencyKeyReused, StoreUnavailable, WrongUn
 from services.data.store import IdempotencyKey, Store, retention, transaction, writer
 from services.data.store.write_plan import EARLIEST_MS, LATEST_MS
 from tests.support.databases import Databases
-from tests.support.running import until as become
+from tests.support.patience import until as become
 from tests.unit.services.data.stores import dataset, lose_answers, open_store
 
 

@@ -63,4 +63,6 @@ def client_of(
     if not edges.metadata:
         return UpdatesClient(edges.servers, origin=origin, token=token, tls=tls, data=data)
     hosts = {urlsplit(origin).hostname or ""}
-    return PartitionedClient(edges.servers, hosts=hosts, origin=origin, token=token, tls=tls, data=data)
+    return PartitionedClient(
+        edges.servers, metadata=edges.metadata, hosts=hosts, origin=origin, token=token, tls=tls, data=data
+    )

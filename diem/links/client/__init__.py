@@ -1,9 +1,9 @@
 """The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with the known versions.
 
 Reading order: ``backoff`` (delays and rates), ``tokens``, ``link`` (one connection), ``client`` (one server),
-``fetches`` (data not sent with updates); for a group of servers ``routes``, ``partitioned``. Except for these two, the
-SDK has the same algorithms in modules of the same names (``client/src/sdk``), and both pass the cases in
-``tests/cases``.
+``fetches`` (data not sent with updates); for groups of servers ``routes``, ``group_choice``, ``partitioned``. Except
+for these three, the SDK has the same algorithms in modules of the same names (``client/src/sdk``), and both pass the
+cases in ``tests/cases``.
 """
 
 from diem.links.client.backoff import Timing

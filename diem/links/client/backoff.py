@@ -107,6 +107,11 @@ class ReconnectBackoff:
         self._failures += code != codes.Close.RESTART  # a restart is intended, and no failure
         return at_least_s + delay_s
 
+    def expedite_s(self) -> float:
+        """Forget all failures, and return a delay of the first window: the server may be back."""
+        self.reset()
+        return full_jitter(0, self._timing.base_s, self._timing.base_s, self._rng)
+
     def reset(self) -> None:
         """Forget all failures."""
         self._failures = 0

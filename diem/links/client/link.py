@@ -22,6 +22,7 @@ from diem.links.client.backoff import (
     Timing,
     TokenBuckets,
     retry_after_s,
+    retry_window_s,
     silence_limit_s,
 )
 from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
@@ -296,6 +297,8 @@ class ClientLink:
         self._changed = asyncio.Event()
         self._backoff = ReconnectBackoff(timing)
         self._opened_at: float | None = None
+        self._delay: asyncio.Timeout | None = None
+        """Until the next attempt, if it may be expedited."""
         self.ended: tuple[int, str] | None = None
         """Close code and reason after which the client must not reconnect."""
         self.received_bytes = 0
@@ -354,7 +357,29 @@ class ClientLink:
                 return
             if code == codes.Close.RATE:
                 self._buckets.drain(self._server, self._limit, now)
-            await asyncio.sleep(self._backoff.delay_s(now, open_s, code, close_reason, at_least_s))
+            may_expedite = code == codes.Close.RESTART or (retry_window_s(close_reason) is None and not at_least_s)
+            await self._wait(
+                self._backoff.delay_s(now, open_s, code, close_reason, at_least_s), may_expedite=may_expedite
+            )
+
+    def expedite(self) -> bool:
+        """Forget the failures and redial soon, if the next attempt is waited for; return whether it is.
+
+        A server that asked for the delay gets it, because it may be overloaded; one that restarts has nothing to spare.
+        """
+        if self._delay is None or self._delay.expired():
+            return False
+        at = asyncio.get_running_loop().time() + self._backoff.expedite_s()
+        self._delay.reschedule(min(at, self._delay.when() or at))
+        return True
+
+    async def _wait(self, delay_s: float, *, may_expedite: bool) -> None:
+        """Wait for the next attempt."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s) as delay:
+                self._delay = delay if may_expedite else None
+                await asyncio.Event().wait()
+        self._delay = None
 
     def _reconnects(self, code: int) -> bool:
         """Return whether to redial after a close code; forget the token if the code voids it."""

@@ -1,6 +1,7 @@
 """The client of mode z-client: a connection to each server of a subscribed endpoint (docs/protocol.md 4.2)."""
 
 import asyncio
+import contextlib
 import math
 import random
 import ssl
@@ -11,9 +12,10 @@ from urllib.parse import urlsplit
 from diem.errors import ConfigurationError
 from diem.links.client.backoff import Timing, TokenBuckets
 from diem.links.client.client import BaseClient, Event
+from diem.links.client.group_choice import least_loaded_group
 from diem.links.client.link import ClientLink, new_identity
 from diem.links.client.routes import Route, trusted_url
-from diem.links.client.tokens import TokenFunction, TokenSource
+from diem.links.client.tokens import NoToken, TokenFunction, TokenSource
 from diem.process.backoff import wait
 
 SILENCE_S: Final = 32.0
@@ -35,6 +37,8 @@ class GroupLink(ClientLink):
     """Time at which to try its endpoints elsewhere, because it is not live."""
     close_at = math.inf
     """Time at which to close it as unused."""
+    expedite_at = -math.inf
+    """Time from which another server that names it expedites the next attempt."""
 
     def dial(self, url: str, now: float) -> None:
         """Start dialling; :meth:`suspect_later` applies from now on."""
@@ -53,27 +57,33 @@ class GroupLink(ClientLink):
             self.suspect_later(now)
         self.live, self.stale = live, frozenset()
 
+    def named(self, now: float) -> None:
+        """Redial soon, as another server has named it as an owner, which may be outdated."""
+        if now >= self.expedite_at and self.expedite():
+            self.expedite_at = now + self._timing.suspect_after_s
+
     def suspect_later(self, now: float) -> None:
         """Suspect the server after a delay, unless it is live by then."""
         after = self._timing.suspect_after_s
         self.suspect_at = now + after + random.uniform(0, after)  # noqa: S311 - spreads clients, is no secret
 
 
-_RANKS: Final = {True: 0, None: 1, False: 3}
-"""Liveness of a server -> its preference."""
-_UNKNOWN: Final = 2
-"""Of a server without a connection."""
+_UNKNOWN, _DOWN = 2, 3
+_RANKS: Final = {True: 0, None: 1, False: _DOWN}
+"""Liveness of a server -> its preference, which is ``_UNKNOWN`` without a connection."""
 
 
 class PartitionedClient(BaseClient):
     """Connects to any of ``urls``, and follows ``not_owner`` and ``moved`` to further servers.
 
     While no other server answers, the known ones are redialled. Servers are dialled only on the hosts of ``urls`` and
-    on ``hosts``. ``status`` events are about endpoints.
+    ``metadata`` and on ``hosts``. ``status`` events are about endpoints.
 
     Args:
         urls: of servers of the groups.
-        hosts: further allowed hosts of servers, besides those of ``urls``.
+        metadata: base URLs of metadata services, one of which chooses the group with the fewest clients at the start;
+            empty, or without an answer: servers of all groups are asked.
+        hosts: further allowed hosts of servers.
         origin: ``Origin`` header; None: none is sent.
         timing: delays.
         token: as with :class:`~diem.links.client.client.UpdatesClient`.
@@ -90,6 +100,7 @@ class PartitionedClient(BaseClient):
         self,
         urls: Sequence[str],
         *,
+        metadata: Sequence[str] = (),
         hosts: Iterable[str] = (),
         origin: str | None = None,
         timing: Timing | None = None,
@@ -100,8 +111,11 @@ class PartitionedClient(BaseClient):
         super().__init__(data=data)
         if not urls or not all(url.startswith(("ws:", "wss:")) for url in urls):
             raise ConfigurationError("the client needs URLs of servers (ws:, wss:), not of metadata services")
-        self._urls = urls
-        self._hosts = frozenset({*hosts, *(urlsplit(url).hostname or "" for url in urls)})
+        self._urls = frozenset(urls)
+        self._metadata = metadata
+        self._group: frozenset[str] = frozenset()
+        """Servers of the chosen group, which are preferred; empty: none was chosen."""
+        self._hosts = frozenset({*hosts, *(urlsplit(url).hostname or "" for url in (*urls, *metadata))})
         self._tls = tls
         # Other servers have the endpoints of a hung one, so wait for it no longer than a status takes.
         self._timing = timing or Timing(silence_s=SILENCE_S, cap_s=CAP_S)
@@ -146,6 +160,8 @@ class PartitionedClient(BaseClient):
 
     async def _run(self) -> None:
         try:
+            if self._metadata:
+                await self._choose_group()
             while not self._ended:
                 self._wake.clear()
                 self._poll_servers(_now())
@@ -158,6 +174,15 @@ class PartitionedClient(BaseClient):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _choose_group(self) -> None:
+        """Have a metadata service choose the group. Without a token servers do not answer either."""
+        headers = {} if self._origin is None else {"Origin": self._origin}
+        with contextlib.suppress(NoToken):
+            if self._tokens is not None:
+                headers["Authorization"] = f"Bearer {await self._tokens.ready()}"
+            self._group = await least_loaded_group(self._metadata, self._hosts, headers, self._tls)
+            self._urls |= self._group
 
     def _poll_servers(self, now: float) -> None:
         """Try other servers for the endpoints of servers that are not live, and drop unused ones."""
@@ -184,13 +209,18 @@ class PartitionedClient(BaseClient):
                     route.ask(url)
 
     def _another(self, route: Route) -> str | None:
-        """Return the server to try for an endpoint, preferably a responsive one; None: none is better than its own."""
+        """Return the server to try for an endpoint, preferably a responsive one of the chosen group.
 
-        def rank(url: str) -> tuple[bool, bool, int, float]:
+        None: none is better than its own.
+        """
+
+        def rank(url: str) -> tuple[bool, bool, bool, bool, int, float]:
             server = self._servers.get(url)
             state = 0 if route.is_lost else _UNKNOWN if server is None else _RANKS[server.live]
+            is_foreign = not route.is_lost and url not in self._group
             # The old server delivers as long as it is not asked again, which it might refuse.
-            return url == route.old, url == route.tried, state, random.random()  # noqa: S311 - spreads clients
+            own = url == route.old, url == route.tried
+            return *own, state == _DOWN, is_foreign, state, random.random()  # noqa: S311 - spreads clients
 
         best = min({*self._urls, *self._servers} - {route.url}, key=rank, default=None)
         is_down = best in self._servers and self._servers[best].live is False
@@ -257,7 +287,7 @@ class PartitionedClient(BaseClient):
             if route.url == server.url and (code is None or code < 1000):
                 route.retry(now, was_absent=was_absent)
         self._set_status(server, live=False)
-        if was_absent and not self._servers.keys() >= set(self._urls):
+        if was_absent and not self._servers.keys() >= self._urls:
             return
         if self._uses(server.url):
             # Losing another connection before the main task runs must not undo this.
@@ -289,7 +319,7 @@ class PartitionedClient(BaseClient):
                 # Endpoints moved to another server are still subscribed.
                 message = {**message, "endpoints": [name for name in message["endpoints"] if name not in self._routes]}
             case "moved":
-                owner = self._trusted_url(message.get("owner"), url)
+                owner = self._owner(message.get("owner"), url)
                 for name in message["endpoints"]:
                     if name in self._routes:
                         self._routes[name].moved(url, owner, now)
@@ -306,15 +336,18 @@ class PartitionedClient(BaseClient):
     def _on_rejected(self, url: str, name: str, rejection: dict[str, Any]) -> None:
         route = self._routes[name]
         if rejection["code"] == "not_owner":
-            route.not_owner(url, self._trusted_url(rejection.get("owner"), url), _now())
+            route.not_owner(url, self._owner(rejection.get("owner"), url), _now())
         elif rejection["code"] != "limit" or (route.over_limit(url, _now()) and name not in self._published_live):
             # Endpoints move without the client's doing: a formerly registered one is requested again.
             self._reject(name, rejection)
         self._publish_liveness([name])
 
-    def _trusted_url(self, url: object, base: str) -> str | None:
+    def _owner(self, url: object, base: str) -> str | None:
+        """Return the URL of an owner named by the server ``base``; None if not trusted."""
         trusted = trusted_url(url, base, self._hosts)
-        if trusted is None and url is not None:
+        if trusted in self._servers:
+            self._servers[trusted].named(_now())
+        elif trusted is None and url is not None:
             self._publish(Event("error", message=f"refused a server that is on another host: {url}"), str(url))
         return trusted
 

@@ -184,7 +184,7 @@ class ModeUnderTest:
     def client(self) -> BaseClient:
         """The library's client, as an application would use it in this mode."""
         if self.partitioned_client:
-            return PartitionedClient(self.system.websocket_urls)
+            return PartitionedClient(self.system.websocket_urls, metadata=self.system.described["urls"]["metadata"])
         return UpdatesClient(self.system.websocket_urls)
 
     async def put(self, *names: str, value: float = 1.0) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Plans applied by the metadata service in a real Kafka, with the publisher that follows them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +10,21 @@ from typing import Any
 import httpx
 import pytest
 
+from diem.kafka import map_reader
+from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import read_map
 from diem.kafka.map_writer import ensure_map
+from diem.kafka.metadata import describe
 from diem.protocol.partition_map import HOT, PartitionMap, Phase, partition_of
 from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan import Plan, encode
+from services.data.publisher import session
 from tests.integration.kafka.membership import Running, members, serving
 from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S, until
 from tests.support.published import MemoryStore, places, publishing
+from tests.support.topics import delete_records
 
 PARTITIONS = 4
 NAMES = [f"/e/{number}" for number in range(12)]
@@ -222,6 +227,60 @@ async def test_a_plan_in_progress_is_rolled_back_from_its_phase(
             assert await homes(options) == by_hash()
             for name in NAMES:
                 assert list(await places(options, name)) == [by_hash()[name]]
+
+
+async def delete_all_records(options: KafkaOptions) -> None:
+    await delete_records(options, options.names.partition_map)
+
+
+async def recreate(options: KafkaOptions) -> None:
+    """Delete the topic; the publisher creates it again."""
+    name = options.names.partition_map
+    async with admin_client(options) as admin, connected_client(options) as client, asyncio.timeout(PATIENCE_S):
+        before = (await describe(client, name)).topics[name].id
+        await admin.delete_topics([name])
+        while not (found := (await describe(client, name)).topics.get(name)) or found.id == before:
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def checked_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The publisher and readers of the map look more often at the topic, which nothing depends on."""
+    monkeypatch.setattr(map_reader, "CHECK_EVERY_S", 0.2)
+    monkeypatch.setattr(session, "TOPIC_CHECK_EVERY_S", 0.2)
+
+
+@pytest.mark.usefixtures("checked_often")
+@pytest.mark.parametrize("fault", [delete_all_records, recreate])
+async def test_a_plan_in_progress_is_applied_though_its_log_is_lost(
+    options: KafkaOptions,
+    store: MemoryStore,
+    tmp_path: Path,
+    hold: Hold,
+    fault: Callable[[KafkaOptions], Awaitable[None]],
+) -> None:
+    """The topic alone says how far a plan has come, so the publisher writes it again as it was."""
+    plan = rotated()
+    async with (
+        publishing(store, options) as publisher,
+        members(options, 1),
+        serving(tmp_path, options, plans_dir=tmp_path / "plans") as running,
+    ):
+        await running.until_stable(1)
+        await until(lambda: publisher.publishing)
+        await ask(running, "POST", "", encode(plan))
+        await ask(running, "POST", f"/{plan.id}/apply")
+        await running.until_status(lambda status: status["phase"] == "move")
+        await fault(options)
+        async with asyncio.timeout(PATIENCE_S):
+            while (map_ := await read_map(options)) is None:
+                await asyncio.sleep(0.05)
+        assert (map_.head.phase, map_.head.plan, len(map_.entries)) == (Phase.MOVE, plan.id, len(NAMES))
+        hold.seconds = HOLD
+        await done(running, plan, "applied")
+        assert await homes(options) == plan.homes
+        for name in NAMES:
+            assert list(await places(options, name)) == [plan.homes[name]]
 
 
 async def test_two_instances_drive_one_move_together(options: KafkaOptions, store: MemoryStore, tmp_path: Path) -> None:

@@ -47,6 +47,13 @@ def test_restrictions_are_those_of_the_unit_of_one_machine_and_refuse_written_co
     assert set(options) <= set(unit())
 
 
+@pytest.mark.parametrize("lines", [SINGLE_MACHINE_UNIT.read_text().splitlines(), unit()], ids=["diem", "diem@"])
+def test_a_process_that_is_killed_for_lack_of_memory_does_not_end_those_beside_it(lines: list[str]) -> None:
+    """By systemd's default, ``stop``, the whole unit ends."""
+    service = lines[lines.index("[Service]") : lines.index("[Install]")]
+    assert [line for line in service if line.startswith("OOMPolicy=")] == ["OOMPolicy=continue"]
+
+
 def test_nginx_has_a_directory_that_systemd_removes_and_no_variables() -> None:
     lines = changes(Mode.X, 0, "nginx")
     assert "RuntimeDirectory=diem-nginx" in lines

@@ -10,7 +10,7 @@ from diem.fanout.change_map import ChangeMap
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.protocol.partition_map import HOT
-from diem.protocol.update import WATERMARK_KEY, Change, encode, version_of
+from diem.protocol.update import GONE, UPDATE, WATERMARK_KEY, Change, encode, version_of
 from services.data.publisher import Publisher
 from services.data.store.tables import Cursor
 
@@ -31,11 +31,12 @@ class MemoryStore:
     def log_is_ahead(self, endpoint: str, version: int) -> None:
         self.ahead.append((endpoint, version))
 
-    def put(self, *names: str, data: bytes | None = None) -> None:
+    def put(self, *names: str, data: bytes | None = None, gone: bool = False) -> None:
         for name in names:
             sequence = self.changes.sequence + 1
             version = START + sequence
-            self.changes.apply(Change(sequence, name.encode(), version, 0, encode(name, version, version, data=data)))
+            value = encode(name, version, version, gone=gone, data=data)
+            self.changes.apply(Change(sequence, name.encode(), version, GONE if gone else UPDATE, value))
 
     @property
     def versions(self) -> dict[bytes, int]:
@@ -52,6 +53,21 @@ async def publishing(store: MemoryStore, options: KafkaOptions, hot: Collection[
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+async def records(options: KafkaOptions, topic: str, partition: int) -> dict[bytes, bytes | None]:
+    """Return the last record of every key that there is in a partition."""
+    consumer = AIOKafkaConsumer(**options.client_arguments(), auto_offset_reset="earliest")
+    await consumer.start()
+    try:
+        consumer.assign([part := TopicPartition(topic, partition)])
+        end, found = (await consumer.end_offsets([part]))[part], dict[bytes, bytes | None]()
+        while await consumer.position(part) < end:
+            for record in (await consumer.getmany(part, timeout_ms=500)).get(part, []):
+                found[record.key] = record.value
+        return found
+    finally:
+        await consumer.stop()
 
 
 async def everything(options: KafkaOptions) -> dict[tuple[str, int], dict[bytes, int]]:

@@ -1,8 +1,11 @@
 """A reader whose log was cut, or has lost its end, is sent heartbeats once it has everything, without a later write.
 
+Nor does one miss anything of which the tombstones were compacted away meanwhile.
+
 The publisher, the bridge and the broker are real; the store is in memory. A log is cut while the reader is away.
 """
 
+import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,17 +14,23 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from bridge.partition_state import PartitionState
 from deploy.kafka.cluster import LocalCluster
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
+from diem.kafka.map_reader import MapReader
+from diem.kafka.map_writer import write_map
+from diem.kafka.topic_config import UPDATES_CONFIG
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, encode_entry, partition_of
+from diem.protocol.update import GONE_TAIL
 from diem.protocol.watermark import LogProof
-from services.data.publisher import session
+from services.data.publisher import Publisher, session
 from tests.support import topics
 from tests.support.bridge import FeedRecorder, running_bridge
-from tests.support.patience import until
-from tests.support.published import MemoryStore, publishing
+from tests.support.patience import PATIENCE_S, until
+from tests.support.published import MemoryStore, publishing, records
 
 pytestmark = pytest.mark.takes(20)
 
@@ -93,7 +102,7 @@ async def copy_the_logs(broker: LocalCluster, options: KafkaOptions) -> None:
 @contextlib.asynccontextmanager
 async def reading(
     options: KafkaOptions, directory: Path, store: MemoryStore, prepare: Callable[[], Awaitable[None]] | None = None
-) -> AsyncIterator[tuple[Reader, Callable[[], contextlib.AbstractAsyncContextManager[object]]]]:
+) -> AsyncIterator[tuple[Reader, Callable[[], contextlib.AbstractAsyncContextManager[object]], Publisher]]:
     """A publisher and a bridge, whose reader has everything, and is away; ``prepare`` is called before it reads."""
     store.put(*ENDPOINTS)
     async with (
@@ -113,7 +122,7 @@ async def reading(
         publisher.changed()
         await until(lambda: publisher.lag == 0)
         reader.false_heartbeats = 0
-        yield reader, lambda: running.reading(reader)
+        yield reader, lambda: running.reading(reader), publisher
 
 
 FAULTS = [delete_records, recreate, restore_a_replica]
@@ -125,7 +134,7 @@ async def test_no_heartbeat_before_the_reader_has_everything_again(
 ) -> None:
     store = MemoryStore()
     prepare = partial(copy_the_logs, own_broker, options) if fault is restore_a_replica else None
-    async with reading(options, tmp_path, store, prepare) as (reader, returning):
+    async with reading(options, tmp_path, store, prepare) as (reader, returning, _):
         await fault(own_broker, options)
         heartbeats = len(reader.heartbeats)
         async with returning():
@@ -138,12 +147,67 @@ async def test_a_new_reader_of_a_cut_log_gets_no_heartbeat_before_everything_was
     own_broker: LocalCluster, options: KafkaOptions, tmp_path: Path
 ) -> None:
     store = MemoryStore()
-    async with reading(options, tmp_path, store) as (reader, returning):
+    async with reading(options, tmp_path, store) as (reader, returning, _):
         await delete_records(own_broker, options)
         reader.__init__(store)  # type: ignore[misc]  # a server that has started anew
         async with returning():
             await until(lambda: len(reader.heartbeats) >= 3)
         assert (reader.lacks_something, reader.false_heartbeats) == (False, 0)
+
+
+async def following(reader: MapReader, epoch: int) -> PartitionMap:
+    """Follow the map until an epoch; return it. The reader is away afterwards."""
+    task = asyncio.create_task(reader.run())
+    await until(lambda: reader.map is not None and reader.map.head.epoch == epoch)
+    task.cancel()
+    await asyncio.wait([task])
+    assert reader.map is not None
+    return reader.map
+
+
+async def compact_in_moments(options: KafkaOptions) -> None:
+    """Have the broker compact our topics at once, and keep no tombstone."""
+    quick = {"segment.ms": "100", "max.compaction.lag.ms": "100", "min.cleanable.dirty.ratio": "0.0"}
+    for topic in options.names.topics:
+        await topics.alter_topic(options, topic, {**UPDATES_CONFIG, **quick, "delete.retention.ms": "1"})
+    async with admin_client(options) as admin:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.BROKER, "1", {"log.cleaner.backoff.ms": "100"})])
+
+
+async def test_a_reader_away_for_longer_than_tombstones_are_kept_misses_nothing(
+    own_broker: LocalCluster, options: KafkaOptions, tmp_path: Path
+) -> None:
+    """Of a move there is a tombstone in the partition that the endpoint has left. There are no others."""
+    store = MemoryStore()
+    moved, deleted, unpublished = b"/e/1", b"/e/2", b"/nowhere"
+    home = partition_of(moved, PARTITIONS)
+    move = {moved: encode_entry(Entry(home, 1 - home))}
+    mapping = MapReader(options)
+
+    async def prepare() -> None:
+        await write_map(options, {unpublished: encode_entry(Entry(HOT))}, Head(PARTITIONS, 1))
+        await following(mapping, 1)
+
+    async with reading(options, tmp_path, store, prepare) as (reader, returning, publisher):
+        await compact_in_moments(options)
+        store.put(deleted.decode(), gone=True)
+        publisher.changed()
+        await write_map(options, {**move, unpublished: None}, Head(PARTITIONS, 2, Phase.RETIRE))
+        async with asyncio.timeout(PATIENCE_S):
+            while moved in await records(options, options.names.updates, home):
+                await asyncio.sleep(0.1)
+            epoch = 2
+            while (await records(options, options.names.partition_map, 0)).get(unpublished, b"") != b"":
+                # Begin another segment: the last one is not compacted.
+                epoch += 1
+                await write_map(options, {moved: encode_entry(Entry(1 - home))}, Head(PARTITIONS, epoch))
+                await asyncio.sleep(0.1)
+        heartbeats = len(reader.heartbeats)
+        async with returning():
+            await until(lambda: len(reader.heartbeats) >= heartbeats + 3)
+        assert (reader.lacks_something, reader.false_heartbeats) == (False, 0)
+        assert reader.state.retained[deleted].value.endswith(GONE_TAIL)
+        assert (await following(mapping, epoch)).entries.keys() == {moved}
 
 
 async def test_the_rule_of_earlier_releases_is_caught(
@@ -164,7 +228,7 @@ async def test_the_rule_of_earlier_releases_is_caught(
     # Else the publisher may have sent everything again before the first heartbeat.
     monkeypatch.setattr(session, "BOUNDS_EVERY_S", 3600.0)
     store = MemoryStore()
-    async with reading(options, tmp_path, store) as (reader, returning):
+    async with reading(options, tmp_path, store) as (reader, returning, _):
         await delete_records(own_broker, options)
         monkeypatch.setattr(PartitionState, "open", open_anywhere)
         monkeypatch.setattr(PartitionState, "apply_watermark", trust)

@@ -40,6 +40,9 @@ def next_time(times: Sequence[str], key: str, now_s: float) -> float:
 BACKOFF_CAP_S: Final = 60.0
 RETRY_AFTER_CAP_S: Final = 900.0
 """Longest honoured Retry-After."""
+UNCONDITIONAL_EVERY_S: Final = 3600.0
+"""Age of a body from which it is requested in full if its only validator is a time: some servers answer 304 to all
+later ones, and the clock that it is from may have been ahead."""
 _LEAST_WAIT_S: Final = 0.2
 _LONGEST_SLEEP_S: Final = 30.0
 _LARGE_BYTES: Final = 64 * 1024
@@ -52,10 +55,10 @@ class HttpSource:
     """Polls ``config.url`` every ``config.every`` seconds, or at start and at each of the times ``config.at``.
 
     Failed polls are retried with exponential back-off and full jitter, no sooner than Retry-After (up to 15 minutes).
-    Requests are conditional (ETag, Last-Modified); redirects are followed to the same scheme, host and port only;
-    proxies of the environment and cookies are ignored; ``max_bytes`` bounds the body, both coded and decoded. A failed
-    or refused poll leaves the stored data unchanged. At most ``max_endpoints`` different endpoints are accepted while
-    the process runs.
+    Requests are conditional (ETag, Last-Modified), and scheduled ones follow a clock that is set back. Redirects are
+    followed to the same scheme, host and port only; proxies of the environment and cookies are ignored; ``max_bytes``
+    bounds the body, both coded and decoded. A failed or refused poll leaves the stored data unchanged. At most
+    ``max_endpoints`` different endpoints are accepted while the process runs.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class HttpSource:
         self._transport = transport
         self._budget = ReadBudget()
         self._validators: dict[str, str] = {}
+        self._received_at = 0.0
         self._stored = b""
         self._names: set[str] = set()
         self._failures = 0
@@ -110,7 +114,7 @@ class HttpSource:
         try:
             async with asyncio.timeout(self._config.timeout):
                 found = await fetch(
-                    client, self._config.url, self._validators, self._budget, max_bytes=self._config.max_bytes
+                    client, self._config.url, self._conditions(), self._budget, max_bytes=self._config.max_bytes
                 )
             if found is not None:
                 await self._store(found, sink)
@@ -121,6 +125,11 @@ class HttpSource:
         self.health.succeeded()
         self._failures = 0
         return self._scheduled()
+
+    def _conditions(self) -> dict[str, str]:
+        """Return the validators to send."""
+        is_old = self._clock.monotonic() - self._received_at >= UNCONDITIONAL_EVERY_S
+        return {} if is_old and "If-None-Match" not in self._validators else self._validators
 
     def _now(self) -> float:
         return self._clock.wall_ms() / 1000
@@ -143,8 +152,15 @@ class HttpSource:
 
     async def _until(self, at: float) -> None:
         # In steps, because the wall clock may be set and the machine may sleep.
-        while (left := at - self._now()) > 0:
+        left = at - self._now()
+        while left > 0:
             await self._sleep(min(left, _LONGEST_SLEEP_S))
+            before, left = left, at - self._now()
+            if left > before:
+                # The clock was ahead, and has been set back.
+                left = self._scheduled()
+                at = self._now() + left
+                self.health.scheduled(left)
 
     async def _store(self, answer: Answer, sink: Sink) -> None:
         digest = blake2b(answer.body, digest_size=16).digest()
@@ -155,7 +171,7 @@ class HttpSource:
             for start in range(0, len(found), datasets.MAX_DATASETS):
                 await sink(found[start : start + datasets.MAX_DATASETS], source=self.name)
         # Only now: a refused or unstored body must be fetched again.
-        self._stored = digest
+        self._stored, self._received_at = digest, self._clock.monotonic()
         # A body possibly truncated at a line end is fetched again, changed or not.
         self._validators = {} if answer.open_ended and self._is_csv(answer.content_type) else answer.validators
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import gzip
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -20,6 +22,7 @@ from services.data.errors import StoreUnavailable
 from services.data.sources.config import HttpConfig
 from services.data.sources.http import HttpSource, next_time
 
+DAY_S = 24 * 3600
 CSV = "time,value\n2026-01-01T00:00:00Z,{}\n"
 POLLED = {
     "type": "http",
@@ -35,14 +38,14 @@ Answer = Callable[[httpx.Request], httpx.Response]
 class Bench:
     """A source, its server and its store, all in memory."""
 
-    def __init__(self, **config: Any) -> None:
+    def __init__(self, clock: ManualClock | None = None, **config: Any) -> None:
         self.requests: list[httpx.Request] = []
         self.stored: list[Dataset] = []
         self.refuse: Exception | None = None
         self.answer: Answer = lambda _request: httpx.Response(200, text=CSV.format(1))
         self.jitter: list[tuple[float, float]] = []
         wanted = {key: value for key, value in {**POLLED, **config}.items() if value is not None}
-        self.source = HttpSource(HttpConfig.model_validate(wanted), ManualClock(), uniform=self._uniform)
+        self.source = HttpSource(HttpConfig.model_validate(wanted), clock or ManualClock(), uniform=self._uniform)
 
     def _uniform(self, low: float, high: float) -> float:
         self.jitter.append((low, high))
@@ -373,6 +376,59 @@ async def test_scheduled_polls_follow_the_wall_clock() -> None:
         await source.run(sink)
     assert slept == [30, 30, 30, 30]
     assert [at - 1_767_225_600 for at in requests] == [0, 1860]
+
+
+async def test_a_clock_that_was_days_ahead_delays_no_scheduled_poll() -> None:
+    clock = ManualClock(wall_ms=1_767_225_600_000)  # 2026-01-01T00:00:00Z
+    clock.step_wall(8 * DAY_S)
+    requests: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+        if requests == [8 * DAY_S]:
+            clock.step_wall(-8 * DAY_S)
+            requests.append(math.nan)
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        requests.append(clock.wall_ms() / 1000 - 1_767_225_600)
+        if len(requests) == 4:
+            raise asyncio.CancelledError
+        return httpx.Response(200, text=CSV.format(1))
+
+    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+        pass
+
+    config = HttpConfig.model_validate({**POLLED, "at": ["00:31"]})
+    source = HttpSource(config, clock, sleep=sleep, transport=httpx.MockTransport(answer))
+    with pytest.raises(asyncio.CancelledError):
+        await source.run(sink)
+    assert requests[2:] == [1860, DAY_S + 1860]
+
+
+async def test_a_body_whose_only_validator_went_back_in_time_is_fetched_within_an_hour() -> None:
+    """Servers that compare answer 304: the clock of who changed the body was wrong, before or now."""
+    clock = ManualClock()
+    bench = Bench(clock=clock)
+    modified, body = "Fri, 02 Jan 2026 00:00:00 GMT", CSV.format(1)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        since = request.headers.get("if-modified-since")
+        headers = {"Last-Modified": modified, "Date": "Sat, 03 Jan 2026 00:00:00 GMT"}
+        if since and parsedate_to_datetime(modified) <= parsedate_to_datetime(since):
+            return httpx.Response(304, headers=headers)
+        return httpx.Response(200, text=body, headers=headers)
+
+    bench.answer = answer
+    await bench.poll()
+    modified, body = "Thu, 01 Jan 2026 00:00:00 GMT", CSV.format(2)
+    for _ in range(359):
+        clock.advance(10)
+        await bench.poll()
+    assert len(bench.stored) == 1
+    clock.advance(10)
+    await bench.poll()
+    assert len(bench.stored) == 2
+    assert sum("if-modified-since" not in request.headers for request in bench.requests) == 2
 
 
 async def test_endpoints_of_a_source_are_bounded_over_all_polls() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import orjson
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
@@ -41,6 +42,17 @@ def openapi() -> dict[str, Any]:
     return document
 
 
+class _Files(StaticFiles):
+    """Files that are validated by ETag alone.
+
+    By a time, a cache would keep its newer copies when an earlier release is back, or after a clock that was ahead.
+    """
+
+    def is_not_modified(self, response_headers: Headers, request_headers: Headers) -> bool:
+        """Return whether the request names the ETag; times are ignored."""
+        return "if-none-match" in request_headers and super().is_not_modified(response_headers, request_headers)
+
+
 class Page:
     """Serves the files of ``directory``, which may be built, rebuilt or removed while the service runs.
 
@@ -64,7 +76,7 @@ class Page:
         self._admitted = AdmittedPages(Cors(), None) if admitted is None else admitted
         self._servers = servers
         self._metadata = metadata
-        self._files = StaticFiles(directory=directory, html=True, check_dir=False)
+        self._files = _Files(directory=directory, html=True, check_dir=False)
         self._openapi = orjson.dumps(openapi())
         where = {"metadata": list(metadata)} if metadata else {}
         self._config: dict[str, Any] = {"mode": mode, "servers": list(servers), "rest": "/v1", **where}
@@ -110,6 +122,8 @@ class Page:
         if f"{name}/".startswith("admin/") or path.startswith("/v1/") or not self._directory.is_dir():
             raise HTTPException(404)
         response = await self._files.get_response(name, request.scope)
+        if "last-modified" in response.headers:
+            del response.headers["last-modified"]
         # Names under assets/ contain a hash of the content, so these files never change.
         response.headers["Cache-Control"] = IMMUTABLE if name.startswith("assets/") else NO_CACHE
         response.headers.update(headers)

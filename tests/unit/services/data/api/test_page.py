@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.support.security_events import recorded_events
-from tests.unit.services.data.conftest import Rest
+from tests.unit.services.data.conftest import BODY, Rest
 
 
 @pytest.fixture
@@ -36,6 +36,18 @@ async def test_hashed_assets_are_immutable_and_the_page_is_revalidated(rest: Res
     asset = await rest.reader.get("/assets/page-abc123.js")
     assert asset.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert (await rest.reader.get("/assets/..%2ficon.svg")).headers["cache-control"] == "no-cache"
+
+
+@pytest.mark.usefixtures("built")
+async def test_no_answer_depends_on_a_time_that_was_modified(rest: Rest) -> None:
+    """A clock that is wrong, ours or a reader's, would keep what is old: validators are versions and digests."""
+    await rest.writer.put("/v1/data/a", json=BODY)
+    for path in ("/", "/icon.svg", "/assets/page-abc123.js", "/v1/data/a", "/v1/endpoints", "/v1/history/a"):
+        answer = await rest.reader.get(path, headers={"If-Modified-Since": "Fri, 01 Jan 2100 00:00:00 GMT"})
+        assert answer.status_code == 200, path
+        assert {"last-modified", "expires"}.isdisjoint(answer.headers), path
+        again = await rest.reader.get(path, headers={"If-None-Match": answer.headers["etag"]})
+        assert again.status_code == 304, path
 
 
 async def test_the_operator_page_is_elsewhere_and_only_this_machine_learns_where(rest: Rest, built: Path) -> None:

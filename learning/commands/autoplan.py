@@ -292,7 +292,10 @@ def needs_comparison(last: Mapping[str, Any] | None, now: datetime) -> bool:
     """
     figures = (last or {}).get("figures") or {}
     compared_at = figures.get("compared_at")
-    return compared_at is None or "obstacle" in figures or now - datetime.fromisoformat(compared_at) >= COMPARE_EVERY
+    if compared_at is None or "obstacle" in figures:
+        return True
+    # A time ahead is that of a clock that was wrong.
+    return not timedelta(0) <= now - datetime.fromisoformat(compared_at) < COMPARE_EVERY
 
 
 def uneven_since(last: Mapping[str, Any] | None, window: Mapping[str, str]) -> str:

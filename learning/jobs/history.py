@@ -139,7 +139,8 @@ def _digests(folder: Folder) -> dict[str, str]:
 def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Window) -> Folder | None:
     """Write the history for the windows after this one, and remove unneeded ones; return its folder.
 
-    None is written if there is a later one, or one that is a quarter of the window older at most.
+    None is written if there is a later one, or one that is a quarter of the window older at most. One of a clock that
+    was ahead is none of these.
 
     Args:
         table: the table ``events``.
@@ -150,7 +151,8 @@ def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Wind
     Raises:
         SparkFailed: an executor wrote to its own folder.
     """
-    old, now = histories(warehouse), time.time_ns() // 1_000_000
+    now = time.time_ns() // 1_000_000
+    old = [each for each in histories(warehouse) if int(each.name) <= now]
     at = max(window.start, min(window.end, now) - LATENESS_MS)
     if at > now or (old and at < int(old[-1].name) + window.ms // STEPS):
         return None

@@ -20,13 +20,15 @@ MIN_FILES: Final = 8
 """Number of small files of one table and day from which they are merged."""
 SMALL_BYTES: Final = 64 << 20
 """Size from which a file is not merged."""
+MAX_EXPIRED_DAYS: Final = 3
+"""Most days that lose their rows at once, since a clock may be years ahead for one run."""
 
 
 def maintain(sink: Folder, today: date, keep_days: int | None = None) -> int:
     """Compact the days before ``today`` (UTC); return the reduction in files.
 
-    Days more than ``keep_days`` before it lose their rows; their files are removed a day later, as are leftovers of
-    interrupted attempts.
+    Days more than ``keep_days`` before it lose their rows, the oldest :data:`MAX_EXPIRED_DAYS` of them; their files are
+    removed a day later, as are leftovers of interrupted attempts.
 
     Raises:
         DeltaError: a day could not be compacted; raised after compacting all other days.
@@ -54,8 +56,9 @@ def maintain(sink: Folder, today: date, keep_days: int | None = None) -> int:
 
 
 def _expire(table: "DeltaTable", sink: Folder, first: date) -> None:
-    if any(file.day < first for file in files_of(table, sink)):
-        table.delete(f"day < '{first.isoformat()}'")
+    old = sorted({file.day for file in files_of(table, sink) if file.day < first})[:MAX_EXPIRED_DAYS]
+    if old:
+        table.delete(f"day <= '{old[-1].isoformat()}'")
 
 
 def _compactable(files: Iterable[CommittedFile], today: date) -> list[tuple[str, date]]:

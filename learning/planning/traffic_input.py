@@ -220,15 +220,23 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
     return found, len(files)
 
 
+MAX_REMOVED_MS: Final = 3 * DAY_MS
+"""Time over which the files removed at once were completed, since a clock may be years ahead for one round."""
+
+
 def remove_old(folder: Path, age_ms: int) -> int:
     """Remove files that have been complete for longer, and return their number; files that cannot be removed stay.
 
     For use after reading them, where no pipeline runs: a pipeline itself removes the files that it has read.
     """
-    before, removed = _now_ms() - age_ms, 0
+    completed: dict[Path, int] = {}
     for file in complete_files(folder):
         with suppress(OSError):
-            if _completed_ms(file) < before:
+            completed[file] = _completed_ms(file)
+    before, removed = min(_now_ms() - age_ms, min(completed.values(), default=0) + MAX_REMOVED_MS), 0
+    for file, at in completed.items():
+        if at < before:
+            with suppress(OSError):
                 file.unlink()
                 removed += 1
     return removed
@@ -239,7 +247,7 @@ def _relevant_files(folder: Path, window: Window | int) -> list[Path]:
     if not completed:
         return []
     # The last window ends with the last event, which was recorded before its file was complete.
-    start = window.start if isinstance(window, Window) else max(completed.values()) - window
+    start = window.start if isinstance(window, Window) else min(max(completed.values()), _now_ms()) - window
     return [file for file, at in completed.items() if at >= start - RELEVANT_MS]
 
 

@@ -90,6 +90,14 @@ class Recorded:
         return find(table, self.warehouse, window, self.warnings.append)
 
 
+def test_a_history_of_a_clock_that_was_ahead_does_not_prevent_later_ones(spark: "SparkSession", tmp_path: Path) -> None:
+    recorded = Recorded(spark, tmp_path)
+    events = recorded.read("first", [event for event, _ in generated(3, clients=30)])
+    ahead = recorded.warehouse.history / str(4_000_000_000_000)
+    ahead.mkdir(parents=True)
+    assert save(events, recorded.warehouse, distinct(events), FIRST) is not None
+
+
 def test_a_window_after_a_history_reads_what_came_since_until_the_history_is_not_valid(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

@@ -179,8 +179,8 @@ async def test_a_plan_that_waits_or_balances_names_the_one_that_the_budget_forbi
 
 @pytest.mark.parametrize(
     ("hours", "obstacle", "compares"),
-    [(None, {}, True), (23, {}, False), (25, {}, True), (1, {"obstacle": {"kind": "movement"}}, True)],
-    ids=["never", "today", "yesterday", "held-back"],
+    [(None, {}, True), (23, {}, False), (25, {}, True), (1, {"obstacle": {"kind": "movement"}}, True), (-1, {}, True)],
+    ids=["never", "today", "yesterday", "held-back", "by a clock that was ahead"],
 )
 async def test_the_plan_without_a_budget_is_searched_once_a_day_where_the_budget_is_enough(
     hours: int | None, obstacle: dict[str, Any], compares: bool

@@ -50,6 +50,16 @@ def test_old_days_are_dropped_at_once_and_their_files_stay_for_readers(tmp_path:
     assert ids(tmp_path) == [f"{days[0]}"]
 
 
+def test_a_clock_that_is_years_ahead_drops_three_days_a_run(tmp_path: Path) -> None:
+    days = [TODAY - timedelta(days=days) for days in (4, 3, 2, 1, 0)]
+    write(tmp_path, 0, [event(f"{day}", day) for day in days])
+    left = []
+    for _ in range(3):
+        maintain(tmp_path, TODAY + timedelta(days=400), 10)
+        left.append(ids(tmp_path))
+    assert left == [[f"{PAST}", f"{TODAY}"], [], []]
+
+
 def test_what_interrupted_attempts_left_behind_is_removed_after_a_day(tmp_path: Path) -> None:
     write(tmp_path, 0, [event("a", PAST)])
     (committed,) = data_files(tmp_path)

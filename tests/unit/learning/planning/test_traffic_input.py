@@ -132,6 +132,12 @@ def test_files_too_old_for_the_window_are_not_read(tmp_path: Path) -> None:
     assert read_recorded(folder, Window(week_ago, week_ago + 8 * DAY_MS))[1] == 3
 
 
+def test_a_file_of_a_clock_that_was_ahead_hides_no_others(tmp_path: Path) -> None:
+    folder = recorded(tmp_path) / "in"
+    aged(write(folder, "websocket-2-a-1.jsonl", events(pairs=9)), -30)
+    assert read_recorded(folder, 3_600_000)[1] == 2
+
+
 def test_incomplete_files_are_ignored(tmp_path: Path) -> None:
     folder = recorded(tmp_path) / "in"
     aged(write(folder, ".websocket-1-b-1.jsonl", events(pairs=9)), 100)
@@ -153,3 +159,9 @@ def test_files_that_no_window_needs_are_removed(tmp_path: Path) -> None:
     assert remove_old(tmp_path, RELEVANT_MS) == 1
     assert sorted(tmp_path.iterdir()) == [new, other]
     assert remove_old(tmp_path / "nowhere", RELEVANT_MS) == 0
+
+
+def test_a_clock_that_is_years_ahead_removes_files_of_three_days_a_round(tmp_path: Path) -> None:
+    files = [aged(write(tmp_path, f"{days}.jsonl", events()[:1]), 1000 + days) for days in (0, 1.5, 2.5, 4, 6)]
+    assert [remove_old(tmp_path, RELEVANT_MS) for _ in range(3)] == [2, 3, 0]
+    assert not any(file.exists() for file in files)

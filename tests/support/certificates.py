@@ -41,12 +41,15 @@ class Authority:
         file: str = "server",
         *,
         password: bytes | None = None,
-        expired: bool = False,
+        shift: dt.timedelta = dt.timedelta(0),
     ) -> Issued:
-        """Write a certificate for names and addresses, with the authority's after it, and its key (mode 0600)."""
+        """Write a certificate for names and addresses, with the authority's after it, and its key (mode 0600).
+
+        It is valid from three days before now until a day after, shifted by ``shift``: so it is for another clock.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
-        builder = self._builder(subject, key.public_key(), expired=expired)
+        builder = self._builder(subject, key.public_key(), dt.datetime.now(dt.UTC) + shift)
         builder = builder.add_extension(x509.BasicConstraints(False, None), True)
         builder = builder.add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), False)
         made = builder.sign(self._key, hashes.SHA256())
@@ -59,9 +62,9 @@ class Authority:
         return Issued(*files, made.serial_number)
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, *, expired: bool = False
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, now: dt.datetime | None = None
     ) -> x509.CertificateBuilder:
-        now = dt.datetime.now(dt.UTC)
+        now = now or dt.datetime.now(dt.UTC)
         return (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -69,7 +72,7 @@ class Authority:
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - 3 * DAY)
-            .not_valid_after(now - DAY if expired else now + DAY)
+            .not_valid_after(now + DAY)
         )
 
 

@@ -2,6 +2,7 @@ import ssl
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from deploy.kafka.credentials import BrokerCredentials, certificate_file, controller_context, jaas, password_of
 from deploy.topology.kafka_users import KafkaUser
@@ -47,6 +48,12 @@ def test_certificate_proves_both_ends_of_a_connection_to_this_machine(tmp_path: 
     BrokerCredentials.prepare(tmp_path / "other")
     with pytest.raises(ssl.SSLError, match="CERTIFICATE_VERIFY_FAILED"):
         connect(controller_context(tmp_path / "other"), server)
+
+
+def test_certificate_is_valid_whatever_the_clock_was_when_it_was_made_and_is_later(tmp_path: Path) -> None:
+    BrokerCredentials.prepare(tmp_path)
+    made = x509.load_pem_x509_certificate(certificate_file(tmp_path).read_bytes())
+    assert (made.not_valid_before_utc.year, made.not_valid_after_utc.year) == (2020, 9999)
 
 
 def connect(client: ssl.SSLContext, server: ssl.SSLContext) -> None:

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from diem.links.dialer import LinkConnection, dial
 from diem.links.feed_reader import FeedReader
@@ -16,7 +18,7 @@ from diem.links.internal_client import fetch_status, internal_client
 from diem.process.auth import SharedKey
 from diem.process.settings import ProcessSettings
 from diem.process.tls import BadAuthorities, BadCertificate, LinkTls, ServerTls, internal_tls
-from tests.support.certificates import Authority
+from tests.support.certificates import DAY, Authority
 from tests.support.patience import PATIENCE_S, until
 from tests.support.small import MemoryFeed
 from tests.unit.diem.links.test_feed_reader import Sink
@@ -89,9 +91,7 @@ async def test_status_is_read_over_tls(authority: Authority) -> None:
             assert await fetch_status(http, f"https://127.0.0.1:{port}") is None, "no authority of the system signed it"
 
 
-async def test_other_names_other_authorities_and_expired_certificates_are_refused(
-    authority: Authority, tmp_path: Path
-) -> None:
+async def test_other_names_and_other_authorities_are_refused(authority: Authority, tmp_path: Path) -> None:
     async with listening(ServerTls(*authority.issue(("localhost",))[:2])) as port:
         for url, tls in (
             (f"wss://127.0.0.1:{port}/feed", LinkTls(authority.file)),
@@ -100,9 +100,27 @@ async def test_other_names_other_authorities_and_expired_certificates_are_refuse
         ):
             with pytest.raises(ssl.SSLCertVerificationError):
                 await opened(url, tls)
-    async with listening(ServerTls(*authority.issue(expired=True)[:2])) as port:
-        with pytest.raises(ssl.SSLCertVerificationError):
-            await opened(f"wss://localhost:{port}/feed", LinkTls(authority.file))
+
+
+@pytest.mark.parametrize(
+    ("shift", "why"), [(-3 * DAY, "certificate has expired"), (4 * DAY, "certificate is not yet valid")]
+)
+async def test_a_certificate_outside_of_its_time_is_refused_by_name_until_certificate_or_clock_is_right(
+    authority: Authority, shift: timedelta, why: str
+) -> None:
+    tls = ServerTls(*authority.issue(shift=shift)[:2])
+    async with listening(tls) as port:
+        reader = FeedReader(f"wss://localhost:{port}/feed", KEY, Sink(), tls=LinkTls(authority.file))
+        with capture_logs() as lines:
+            reading = asyncio.create_task(reader.run())
+            await until(lambda: [line for line in lines if why in line.get("error", "")])
+            assert not reader.connected
+            authority.issue()
+            tls.reload()
+            await until(lambda: reader.connected)
+        reading.cancel()
+        await asyncio.wait({reading})
+    assert sum(why in line.get("error", "") for line in lines) == 1
 
 
 async def test_link_with_tls_does_not_fall_back_to_plain_text(authority: Authority) -> None:

@@ -24,7 +24,7 @@ from diem.process.tls import (
     server_context,
     server_tls,
 )
-from tests.support.certificates import Authority, serial_of
+from tests.support.certificates import DAY, Authority, serial_of
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, name: str = "localhost") -> ssl.SSLObject:
@@ -77,7 +77,7 @@ def test_client_verifies_authority_name_and_date(authority: Authority, tmp_path:
         (good, authority.file, "192.0.2.2"),
         (good, Authority(tmp_path, "Other authority").file, "diem.example"),
         (good, None, "diem.example"),
-        (server_context(*authority.issue(file="old", expired=True)[:2]), authority.file, "localhost"),
+        (server_context(*authority.issue(file="old", shift=-3 * DAY)[:2]), authority.file, "localhost"),
     ):
         with pytest.raises(ssl.SSLCertVerificationError):
             handshake(server, client_context(authorities), name)
@@ -95,7 +95,7 @@ def test_reload_replaces_the_certificate_and_a_bad_one_does_not(authority: Autho
     tls = ServerTls(first.certificate, first.key)
     client = client_context(authority.file)
     assert serial_of(handshake(tls.context, client).getpeercert(True)) == first.serial
-    authority.issue(expired=True)
+    authority.issue(shift=-3 * DAY)
     tls.reload()
     assert tls.expires_s < time.time()
     second = authority.issue()

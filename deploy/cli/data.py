@@ -39,10 +39,8 @@ from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.update import iso
 
-MAX_FILE_BYTES: Final = 1024 * 1024
-"""Protects memory from a wrong file; the Data Service's own limit is lower, and named in its answer."""
-MAX_DATASET_KIB: Final = 64
-"""The Data Service's limit (``MAX_DATASET_BYTES``, compared by a test)."""
+MAX_FILE_BYTES: Final = 64 * 1024 * 1024
+"""Greatest limit of a Data Service (DIEM_DATASET_BYTES): protects memory from a wrong file."""
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses after which a retry may succeed."""
@@ -169,7 +167,7 @@ def put_command(
     """Store a file as the data of an endpoint."""
     if form not in {None, "csv", "json"}:
         raise typer.BadParameter(f"--format is csv or json, not {form}")
-    endpoints.check(endpoint)
+    endpoints.check_written(endpoint)
     state = StateDir(state_dir)
     given = {"unit": unit, "resolution": resolution, "zone": zone, "title": title, "area": area, "quantity": quantity}
     declared = {name: value for name, value in given.items() if value is not None}
@@ -198,8 +196,7 @@ def read_file(file: str) -> bytes:
     except OSError as error:
         raise UnusableFile(file, error.strerror or str(error)) from error
     if len(content) > MAX_FILE_BYTES:
-        reason = f"far larger than the {MAX_DATASET_KIB} KiB of a dataset: split it into several endpoints, as by month"
-        raise UnusableFile(file, f"{reason}, or take a coarser resolution")
+        raise UnusableFile(file, f"larger than {MAX_FILE_BYTES} bytes, which no endpoint holds: split it, as by month")
     return content
 
 

@@ -226,7 +226,7 @@ def hot_endpoints(names: list[str]) -> tuple[str, ...]:
     """Return the validated names of hot endpoints, without duplicates. Raises ``BadTopology``."""
     try:
         for name in names:
-            endpoints.check(name)
+            endpoints.check_written(name)
     except endpoints.BadName as error:
         raise BadTopology(f"--hot: {error}") from None
     return tuple(dict.fromkeys(names))

@@ -20,7 +20,7 @@ from diem.process.key_ring import KeyRing
 from diem.process.tls import client_context, pinned_context
 
 TIMEOUT_S: Final = 10.0
-MEDIA_TYPES: Final = {"json": "application/json", "csv": "text/csv"}
+MEDIA_TYPES: Final = {"json": "application/vnd.diem.series+json", "csv": "text/csv"}
 KEYS_PATH: Final = "/v1/keys"
 SIGNING_KEYS_PATH: Final = "/v1/keys/signing"
 TOKENS_PATH: Final = "/v1/tokens"
@@ -219,7 +219,8 @@ class DataService:
             RequestRefused: its status is not 200.
         """
         params = {} if version is None else {"version": str(version)}
-        headers = {"Accept": MEDIA_TYPES[form]} | ({"Cache-Control": "no-cache"} if version is None else {})
+        accept = MEDIA_TYPES["csv"] if form == "csv" else "*/*"
+        headers = {"Accept": accept} | ({"Cache-Control": "no-cache"} if version is None else {})
         reply = await self._endpoint("GET", endpoint, "read", key=key, headers=headers, params=params)
         return reply.content if reply.content.endswith(b"\n") else reply.content + b"\n"
 

@@ -18,7 +18,7 @@ MAX_COVERAGES = 1024
 CANARY = "/canary/"
 """Prefix of the endpoints of ``diem canary``, excluded from the catalogue and recorded traffic."""
 
-PATTERN = r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+"
+PATTERN = r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+/?"
 """Regular expression of names; those that match can still be too long, or have a ``.`` or ``..`` segment."""
 
 _NAME = re.compile(PATTERN)
@@ -38,7 +38,7 @@ class BadName(DiemError):
 
 
 def check(name: str) -> str:
-    """Return ``name`` if it is an endpoint name.
+    """Return ``name`` if it is an endpoint name: of a collection, if it ends with a slash.
 
     Raises:
         BadName: it is too long, has a forbidden character, an empty segment, or a ``.`` or ``..`` segment (which HTTP
@@ -51,6 +51,36 @@ def check(name: str) -> str:
     if "/." in name and not {".", ".."}.isdisjoint(name.split("/")):
         raise BadName(name, "a segment is '.' or '..'")
     return name
+
+
+def check_written(name: str) -> str:
+    """Return ``name`` if it is that of an endpoint which is written, or of a prefix: not of a collection.
+
+    Raises:
+        BadName: as :func:`check`, or it ends with a slash.
+    """
+    if is_collection(check(name)):
+        raise BadName(name, "it ends with '/', as collections do, which list their members by themselves")
+    return name
+
+
+def is_prefix(name: str) -> bool:
+    """Return whether :func:`check_written` accepts ``name``, as a prefix."""
+    return is_valid(name) and not is_collection(name)
+
+
+def is_collection(name: str) -> bool:
+    """Return whether a valid name is that of a collection."""
+    return name.endswith("/")
+
+
+def collection_of(name: str) -> str:
+    """Return the collection with an endpoint or collection as its member: ``/game/`` of ``/game/42`` and ``/game/42/``.
+
+    Empty for a name of one segment: the catalogue lists these.
+    """
+    head = name.rstrip("/").rpartition("/")[0]
+    return head + "/" if head else ""
 
 
 def is_valid(name: str) -> bool:

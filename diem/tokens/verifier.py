@@ -339,7 +339,7 @@ def _prefixes(found: object) -> tuple[str, ...]:
     if not isinstance(found, list) or len(found) > MAX_PREFIXES:
         raise TokenInvalid(f"its prefixes are not a list of up to {MAX_PREFIXES} endpoints")
     for prefix in found:
-        if not isinstance(prefix, str) or (prefix != EVERYTHING and not endpoints.is_valid(prefix)):
+        if not isinstance(prefix, str) or (prefix != EVERYTHING and not endpoints.is_prefix(prefix)):
             raise TokenInvalid('one of its prefixes is neither "/" nor an endpoint')
     return tuple(found)
 

@@ -14,9 +14,9 @@ from pydantic import Field
 from diem.errors import ConfigurationError
 from diem.process.clock import Clock
 from examples.market.model import ZONES, Market, MarketSnapshot, noise
-from services.data import datasets
-from services.data.datasets import Dataset, Point, build
 from services.data.errors import DataError
+from services.data.kinds import series as datasets
+from services.data.kinds.series import Dataset, Point, build
 from services.data.sources.source import Claim, Health, Sink, fault_of
 from services.data.sources.tables import Name, SourceTable
 
@@ -264,9 +264,9 @@ class Simulation:
 
     async def _publish(self, due: Sequence[Series], time: float, sink: Sink) -> None:
         try:
-            for start in range(0, len(due), datasets.MAX_DATASETS):
+            for start in range(0, len(due), datasets.WRITTEN_TOGETHER):
                 group = []
-                for series in due[start : start + datasets.MAX_DATASETS]:
+                for series in due[start : start + datasets.WRITTEN_TOGETHER]:
                     group.append(series.at(time))
                     await asyncio.sleep(0)  # the first snapshots of a day take a while: let other tasks run in between
                 await sink(group, source=self.name)

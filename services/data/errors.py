@@ -43,6 +43,70 @@ class WrongUnit(InvalidDataset):
     code = "wrong_unit"
 
 
+@dataclass(eq=False)
+class WrongKind(DataError):
+    """Content of another kind than its endpoint's."""
+
+    template = "{endpoint} is of the kind {stored}, not {given}: delete it first, or send {media_type}"
+    code = "wrong_kind"
+
+    endpoint: str
+    stored: str
+    given: str
+    media_type: str
+
+
+@dataclass(eq=False)
+class UnpatchableKind(DataError):
+    """A PATCH that the endpoint's kind does not have."""
+
+    code = "unpatchable"
+
+    endpoint: str
+    kind: str
+    media_type: str
+    patches: str
+    """Media types of its patches; empty: none."""
+
+    def __str__(self) -> str:
+        """Return one line with the media types that are possible."""
+        found = f"{self.endpoint} is of the kind {self.kind}"
+        if not self.patches:
+            return f"{found}, of which no part can be changed: PUT it as a whole"
+        return f"{found}, which is patched with {self.patches}, not with {self.media_type}"
+
+
+class PatchRefused(InvalidDataset):
+    """A patch that does not fit the stored content."""
+
+    code = "patch_refused"
+
+
+@dataclass(eq=False)
+class PreconditionFailed(DataError):
+    """If-Match or If-None-Match does not hold; ``version`` is the current one, 0 if there is none."""
+
+    template = "{endpoint} has changed: its version is {version}"
+    code = "precondition_failed"
+
+    endpoint: str
+    version: int
+
+    def __str__(self) -> str:
+        """Return one line."""
+        return super().__str__() if self.version else f"{self.endpoint} does not exist"
+
+
+@dataclass(eq=False)
+class KeptByStore(DataError):
+    """A write to a collection."""
+
+    template = "{endpoint} is a collection, which lists its members by itself: write to a name without the last slash"
+    code = "collection"
+
+    endpoint: str
+
+
 class IdempotencyKeyReused(DataError):
     """An Idempotency-Key already used for another request."""
 

@@ -11,6 +11,12 @@ from diem.protocol.endpoints import ancestors
 DAY_MS: Final = 24 * 3600 * 1000
 MAX_KEYS: Final = 20_000
 """Maximum number of remembered idempotency keys per writer."""
+MAX_TTL_S: Final = 31 * 24 * 3600
+"""Longest time to live of an endpoint in seconds."""
+DATASET_BYTES: Final = 4 * 1024 * 1024
+"""Largest content of an endpoint: the body as received, and its canonical form."""
+SMALLER: Final = "split it into several endpoints, or raise DIEM_DATASET_BYTES"
+"""Remedy for too large content."""
 INLINE_BYTES: Final = 4096
 """Longest dataset sent with its update."""
 CONCURRENT_READS: Final = 64

@@ -34,6 +34,7 @@ from services.data.api import ApiOptions, make_api
 from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.errors import StoreInUse, StoreUnavailable
+from services.data.kinds.prefixes import Prefixes
 from services.data.limits import HistoryLimits, InlineLimits, StoreLimits, WriterLimits
 from services.data.pages import check_pages
 from services.data.report import DataReport
@@ -68,7 +69,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     write_key = SharedKey.load(settings.write_key_file, missing=_write_key_remedy(settings.write_key_file))
     internal_key = KeyRing.load(settings.internal_key_file)
     configured = config.load(settings.config or config.DEFAULT_CONFIG)
-    sources = SourceRunner.configured(configured, clock)
+    sources = SourceRunner.configured(configured, clock, settings.dataset_bytes)
     check_bind(settings.host, authenticated=True, what="public listener")
     tls = server_tls(settings, life.on_reload)
     public = bind_all(settings.host, settings.port, reserved=settings.supervised)
@@ -86,7 +87,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     signing.load()
     publisher = _publisher(settings, store)
     access = await Access.open(AccessPlans.configured(configured.plan), store, clock, signing)
-    owner_of, options = sources.claims.owner_of, _api_options(settings)
+    owner_of, options = sources.claims.owner_of, _api_options(settings, configured)
     api = make_api(store, write_key, owner_of, options, clock, access=access, sources=sources.public_status)
     feed = FeedServer(store)
     store.index.subscribe(feed.changed)
@@ -252,7 +253,7 @@ def _anonymous_readers(settings: Settings) -> Callable[[str], bool]:
     return lambda _address: settings.anonymous_reads == "on"
 
 
-def _api_options(settings: Settings) -> ApiOptions:
+def _api_options(settings: Settings, configured: config.Config) -> ApiOptions:
     return ApiOptions(
         page_dir=settings.page_dir,
         own_pages=settings.own_pages,
@@ -268,4 +269,6 @@ def _api_options(settings: Settings) -> ApiOptions:
         concurrent_reads=settings.concurrent_reads,
         rate=RateLimit(settings.read_rate, settings.read_burst),
         loopback_rate=RateLimit(settings.read_rate_loopback, settings.read_burst_loopback),
+        prefixes=Prefixes.of_all(each.rules() for each in configured.prefix),
+        dataset_bytes=settings.dataset_bytes,
     )

@@ -61,7 +61,7 @@ class DataReport:
             "live": store.failure is None,
             "failure": store.failure,
             "store": store.id,
-            "endpoints": len(store.changes),
+            "endpoints": len(store.index.names),
             "sequence": store.changes.sequence,
             "changes": store.writer.counts.changes,
             "commits": store.writer.counts.commits,

@@ -12,7 +12,14 @@ from diem.process.tls import TlsSettings
 from diem.protocol.endpoints import is_valid
 from diem.protocol.update import MAX_DATA_BYTES
 from diem.traffic.settings import TrafficSettings
-from services.data.limits import CONCURRENT_READS, INLINE_BYTES, READ_RATE, READ_RATE_LOOPBACK, StoreLimits
+from services.data.limits import (
+    CONCURRENT_READS,
+    DATASET_BYTES,
+    INLINE_BYTES,
+    READ_RATE,
+    READ_RATE_LOOPBACK,
+    StoreLimits,
+)
 
 PACKAGED_PAGE: Final = Path(__file__).with_name("page")
 """The built page in an installed package."""
@@ -151,6 +158,13 @@ class Settings(TlsSettings, TrafficSettings):
         default=MAX_RETAINED_BYTES,
         ge=0,
         description="Bytes of updates retained with their data, those of the latest changes; 0 = updates carry none.",
+    )
+    dataset_bytes: int = Field(
+        default=DATASET_BYTES,
+        ge=1024,
+        le=64 * 1024 * 1024,
+        description="Largest content of an endpoint: 4 MiB are about 80,000 points of a series. A request for several "
+        "endpoints has twice as much.",
     )
     cache_bytes: int = Field(default=_STORE.cache_bytes, ge=0, description="Bytes of datasets kept for readers.")
 

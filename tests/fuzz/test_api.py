@@ -32,7 +32,7 @@ from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.api import ApiOptions, make_api
 from services.data.api.guard import Guard
 from services.data.api.page import openapi
-from services.data.datasets import Dataset, parse_single
+from services.data.kinds.series import Dataset, parse_single
 from services.data.store import Store
 
 KEY = "a-write-key-of-the-tests"

@@ -26,6 +26,10 @@ from tests.support.ports import free_port
 START = 1_700_000_000_000
 
 
+AS_SERIES = {"Content-Type": "application/vnd.diem.series+json"}
+"""Header fields of a PUT of one series."""
+
+
 class MemoryFeed:
     """A store in memory behind a real feed server."""
 

@@ -110,9 +110,9 @@ function rejections(value: unknown): Record<string, Rejection> {
   return found;
 }
 
-const NAME = /^(?:\/[A-Za-z0-9._~!$'()*+,;=:@-]+)+$/;
+const NAME = /^(?:\/[A-Za-z0-9._~!$'()*+,;=:@-]+)+\/?$/;
 
-/** Whether `name` is an endpoint name: a path of safe ASCII segments, at most 256 bytes, none of them `.` or `..`. */
+/** Whether `name` is an endpoint name: a path of safe ASCII segments, at most 256 bytes, none of them `.` or `..`; of a collection with a slash at its end. */
 export function isEndpoint(name: string): boolean {
   return name.length <= 256 && NAME.test(name) && !/\/\.{1,2}(?:\/|$)/.test(name);
 }

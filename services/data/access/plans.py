@@ -117,7 +117,7 @@ def _name(text: str) -> str:
 
 def _prefix(name: str) -> str:
     try:
-        return endpoints.check(name)
+        return endpoints.check_written(name)
     except endpoints.BadName as error:
         raise ValueError(error.reason) from None
 

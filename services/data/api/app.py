@@ -1,7 +1,7 @@
 """Assembles the REST interface: routes, error handlers and the surrounding guard."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -36,7 +36,8 @@ from services.data.api.requests import PREFIX
 from services.data.api.status import PATH as SOURCES
 from services.data.api.status import SourcesApi, SourcesStatus, UsageApi, no_sources
 from services.data.api.tokens import TokensApi
-from services.data.limits import CONCURRENT_READS, READ_RATE, READ_RATE_LOOPBACK
+from services.data.kinds.prefixes import Prefixes
+from services.data.limits import CONCURRENT_READS, DATASET_BYTES, READ_RATE, READ_RATE_LOOPBACK
 from services.data.store import Store
 
 
@@ -72,6 +73,8 @@ class ApiOptions:
     concurrent_reads: int = CONCURRENT_READS
     rate: RateLimit = READ_RATE
     loopback_rate: RateLimit = READ_RATE_LOOPBACK
+    prefixes: Prefixes = field(default_factory=Prefixes)
+    dataset_bytes: int = DATASET_BYTES
 
 
 class Api(NamedTuple):
@@ -95,7 +98,7 @@ def make_api(
     clock = clock or SystemClock()
     access = access or Access(AccessPlans(), ApiKeys(), store, clock)
     write_access = WriteAccess(write_key, access, clock)
-    data = DataApi(store, Catalogue(store, clock), owner_of)
+    data = DataApi(store, Catalogue(store, clock), owner_of, options.prefixes, options.dataset_bytes)
     cors = Cors(options.cors_origins)
     reads = DataReads(store, clock, cors, public=options.public)
     tokens = TokensApi(access)
@@ -116,6 +119,8 @@ def make_api(
             Route(PREFIX, data.put_bulk, methods=["PUT"]),
             Route(_ENDPOINT, ReadApi(reads).read, methods=["GET"]),
             Route(_ENDPOINT, data.put, methods=["PUT"]),
+            Route(_ENDPOINT, data.patch, methods=["PATCH"]),
+            Route(_ENDPOINT, data.post, methods=["POST"]),
             Route(_ENDPOINT, data.delete, methods=["DELETE"]),
             Route(HISTORY + "/{endpoint:rest}", HistoryApi(store).versions, methods=["GET"]),
             Route(USAGE, UsageApi(access, clock).usage, methods=["GET"]),

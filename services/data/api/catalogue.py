@@ -18,6 +18,7 @@ from diem.process.clock import Clock
 from diem.protocol.endpoints import CANARY
 from diem.protocol.update import iso
 from services.data.access.rights import ReadRights
+from services.data.kinds import kind_of, labels_of
 from services.data.store import EndpointHead, Store
 
 MAX_ENTRIES: Final = 5_000
@@ -186,11 +187,10 @@ def _steps(names: Sequence[str], spans: Iterable[range]) -> Iterator[list[str]]:
 def _entry(head: EndpointHead) -> dict[str, Any]:
     return {
         "endpoint": head.endpoint,
+        "kind": kind_of(head.media_type).name,
+        "media_type": head.media_type,
         "title": head.title,
-        "area": head.area,
-        "quantity": head.quantity,
-        "unit": head.unit,
-        "resolution": head.resolution,
+        **labels_of(head.labels),
         "version": head.version,
         "time": iso(head.changed_ms),
         "source": head.source,

@@ -6,7 +6,7 @@ from typing import Final
 from diem.links.refusals import foreign_origin
 
 ANY: Final = "*"
-_EXPOSED: Final = "ETag, Date, Age, Retry-After, RateLimit, RateLimit-Policy"
+_EXPOSED: Final = "ETag, Date, Age, Diem-Version, Diem-Time, Retry-After, RateLimit, RateLimit-Policy"
 _MAX_AGE_S: Final = 600
 """Time that browsers cache preflight answers, during which a removed origin stays allowed."""
 

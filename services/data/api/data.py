@@ -1,7 +1,8 @@
 """The resources under ``/v1``: catalogue, single and bulk writes (docs/protocol.md section 6)."""
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import orjson
 from starlette.requests import Request
@@ -11,36 +12,58 @@ from diem.links.rest import BodyTooLarge, client_address, problem, read_body
 from diem.process import security_log
 from diem.process.security_log import SecurityEvent
 from diem.protocol import endpoints
-from services.data import datasets
+from services.data import kinds
 from services.data.access.write_access import WriteRights
-from services.data.api import cost
+from services.data.api import bulk, cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
 from services.data.api.guard import rights_of, unauthorised_write, writer_of
-from services.data.api.rendered import CSV, JSON
 from services.data.api.requests import (
     accepts_gzip,
-    described,
     endpoint_of,
     has_etag,
     idempotency_key,
     is_coded,
-    media_type,
+    precondition_of,
+    ttl_ms,
 )
 from services.data.cache_control import NO_CACHE
-from services.data.errors import DatasetTooLarge, OwnedBySource
-from services.data.store import Accepted, Store, Write
+from services.data.errors import DatasetTooLarge, KeptByStore, OwnedBySource
+from services.data.kinds import DOCUMENT, NOTICE, Body, Representation
+from services.data.kinds.prefixes import Prefix, Prefixes
+from services.data.limits import DATASET_BYTES, SMALLER
+from services.data.store import Accepted, Patch, Store, Write
 
 OwnerOf = Callable[[str], str | None]
 """Returns the name of the source that claims an endpoint; None if there is none."""
+THREAD_BYTES: Final = 64 * 1024
+"""Size of bodies above which they are parsed in a thread."""
+T = TypeVar("T")
 
 
 class DataApi:
-    """Handlers of the resources. A source's endpoints are read-only: two writers would overwrite each other."""
+    """Handlers of the resources. A source's endpoints are read-only: two writers would overwrite each other.
 
-    def __init__(self, store: Store, catalogue: Catalogue, owner_of: OwnerOf) -> None:
+    Args:
+        store: of the data.
+        catalogue: of the store.
+        owner_of: the sources' claims.
+        prefixes: rules by prefix.
+        max_bytes: largest content of an endpoint.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        owner_of: OwnerOf,
+        prefixes: Prefixes | None = None,
+        max_bytes: int = DATASET_BYTES,
+    ) -> None:
         self._store = store
         self._owner_of = owner_of
         self._catalogue = catalogue
+        self._prefixes = prefixes or Prefixes()
+        self._max_bytes = max_bytes
 
     async def catalogue(self, request: Request) -> Response:
         """``GET /v1/endpoints``: the reader's endpoints, in parts; with ``?gone=true`` deleted ones, too."""
@@ -62,52 +85,99 @@ class DataApi:
             return Response(status_code=304, headers=headers)
         if coded:
             headers["Content-Encoding"] = "gzip"
-        return Response(body, headers=headers, media_type=JSON)
+        return Response(body, headers=headers, media_type=DOCUMENT)
 
     async def put(self, request: Request) -> Response:
-        """``PUT /v1/data/{endpoint}``: one dataset, JSON or CSV."""
+        """``PUT /v1/data/{endpoint}``: the content of one endpoint; its media type names the kind."""
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
-        endpoint = endpoint_of(request)
-        writer.begin(endpoint)
-        self._refuse_owned(endpoint)
-        kind = media_type(request.headers.get("content-type"))
-        if kind not in {JSON, CSV}:
-            return _unsupported(f"{JSON} or {CSV}")
+        endpoint = self._begin(request, writer)
+        rules = self._prefixes.of(endpoint)
+        media_type = _declared_type(request, rules)
+        if (refusal := _refusal(media_type, rules, request)) is not None:
+            return refusal
+        content = await self._content(request)
+        head = self._store.index.heads.get(endpoint)
+        labels = head.labels if head is not None and not head.gone else kinds.NO_LABELS
+        body = Body(content, media_type, request.query_params, labels)
+
+        def parse() -> Representation:
+            made = kinds.kind_of(media_type).parse(endpoint, body)
+            self._check_size(made)
+            rules.check_content(endpoint, made.content)
+            return made
+
+        made = await _run(parse, len(content))
+        made = _with_ttl(made, ttl_ms(request.query_params) or rules.ttl_ms)
+        writer.confirm()
+        return await self._submit(request, writer, Write([made]), content)
+
+    async def post(self, request: Request) -> Response:
+        """``POST /v1/data/{endpoint}`` without a body: the news of a change of data that lives elsewhere."""
+        writer = writer_of(request.scope)
+        if writer is None:
+            return unauthorised_write(request.scope)
+        endpoint = self._begin(request, writer)
+        rules = self._prefixes.of(endpoint)
+        if rules.kind not in {"", "notice"}:
+            return _unsupported(f"endpoints below {rules.name} are of the kind {rules.kind}: PUT their content")
+        if await read_body(request, self._max_bytes):
+            return _unsupported("POST takes no body and announces a change of data elsewhere: PUT stores content")
+        body = Body(b"", NOTICE, {**request.query_params, "url": rules.url_of(endpoint)})
+        made = _with_ttl(kinds.kind_of(NOTICE).parse(endpoint, body), ttl_ms(request.query_params) or rules.ttl_ms)
+        writer.confirm()
+        return await self._submit(request, writer, Write([made]), b"")
+
+    async def patch(self, request: Request) -> Response:
+        """``PATCH /v1/data/{endpoint}``: change a part of the content, by a media type of its kind's patches."""
+        writer = writer_of(request.scope)
+        if writer is None:
+            return unauthorised_write(request.scope)
+        endpoint = self._begin(request, writer)
+        rules = self._prefixes.of(endpoint)
+        media_type = kinds.media_type(request.headers.get("content-type", ""))
+        if not any(media_type in kind.patches for kind in kinds.KINDS.values()):
+            every = sorted(each for kind in kinds.KINDS.values() for each in kind.patches)
+            return _unsupported(f"a PATCH is one of {', '.join(every)}", {"Accept-Patch": ", ".join(every)})
         if is_coded(request.headers.get("content-encoding")):
             return _unsupported_coding()
-        try:
-            body = await read_body(request, datasets.MAX_DATASET_BYTES)
-        except BodyTooLarge as error:
-            raise DatasetTooLarge(f"{error}: {datasets.SMALLER}") from None
-        dataset = datasets.parse_single(endpoint, body) if kind == JSON else self._from_csv(endpoint, body, request)
-        if request.query_params:
-            dataset = described(dataset, request.query_params)
-        writer.confirm()
-        (accepted,) = await self._store.writer.submit(
-            Write([dataset], key=idempotency_key(request, body, writer.id), bound=writer.bound)
+        content = await self._content(request)
+        patch = Patch(
+            endpoint,
+            Body(content, media_type, request.query_params),
+            self._max_bytes,
+            ttl_ms(request.query_params),
+            rules.check_content,
         )
-        _record_write(request, writer, 1)
-        return _json(_answer(accepted))
+        writer.confirm()
+        return await self._submit(request, writer, Write(patch=patch), content)
 
     async def put_bulk(self, request: Request) -> Response:
-        """``PUT /v1/data``: up to 50 datasets, all or none."""
+        """``PUT /v1/data``: several series and documents, all or none."""
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
         writer.begin()
-        if media_type(request.headers.get("content-type")) != JSON:
-            return _unsupported(JSON)
+        if kinds.media_type(request.headers.get("content-type", "")) != DOCUMENT:
+            return _unsupported(f"a request for several endpoints is {DOCUMENT} in UTF-8", {"Accept": DOCUMENT})
         if is_coded(request.headers.get("content-encoding")):
             return _unsupported_coding()
-        body = await read_body(request, datasets.MAX_BULK_BYTES)
-        parsed = datasets.parse_bulk(body)
-        writer.confirm([dataset.endpoint for dataset in parsed])
-        for dataset in parsed:
-            self._refuse_owned(dataset.endpoint)
+        content = await read_body(request, 2 * self._max_bytes)
+
+        def parse() -> list[Representation]:
+            found = bulk.parse(content)
+            for each in found:
+                self._check_size(each)
+                self._prefixes.of(each.endpoint).check(each)
+            return [_with_ttl(each, self._prefixes.of(each.endpoint).ttl_ms) for each in found]
+
+        parsed = await _run(parse, len(content))
+        writer.confirm([each.endpoint for each in parsed])
+        for each in parsed:
+            self._refuse_owned(each.endpoint)
         accepted = await self._store.writer.submit(
-            Write(parsed, key=idempotency_key(request, body, writer.id), bound=writer.bound)
+            Write(parsed, key=idempotency_key(request, content, writer.id), bound=writer.bound)
         )
         _record_write(request, writer, len(parsed))
         return _json({"accepted": [_answer(one) for one in accepted]})
@@ -117,29 +187,75 @@ class DataApi:
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
+        endpoint = self._begin(request, writer)
+        return await self._submit(request, writer, Write(delete=endpoint), b"")
+
+    def _begin(self, request: Request, writer: WriteRights) -> str:
+        """Return the endpoint of a write, if it may be written with these rights at all."""
         endpoint = endpoint_of(request)
+        if endpoints.is_collection(endpoint):
+            raise KeptByStore(endpoint)
         writer.begin(endpoint)
         self._refuse_owned(endpoint)
-        accepted = await self._store.writer.delete(endpoint, key=idempotency_key(request, b"", writer.id))
+        return endpoint
+
+    async def _content(self, request: Request) -> bytes:
+        try:
+            return await read_body(request, self._max_bytes)
+        except BodyTooLarge as error:
+            raise DatasetTooLarge(f"{error}: {SMALLER}") from None
+
+    async def _submit(self, request: Request, writer: WriteRights, write: Write, body: bytes) -> Response:
+        key, precondition = idempotency_key(request, body, writer.id), precondition_of(request.headers)
+        (accepted,) = await self._store.writer.submit(
+            write.of_request(key=key, bound=writer.bound, precondition=precondition)
+        )
         _record_write(request, writer, 1)
         return _json(_answer(accepted))
+
+    def _check_size(self, made: Representation) -> None:
+        if len(made.content) > self._max_bytes:
+            found = f"{made.endpoint} would have {len(made.content)} bytes"
+            raise DatasetTooLarge(f"{found}, at most are {self._max_bytes}: {SMALLER}")
 
     def _refuse_owned(self, endpoint: str) -> None:
         owner = self._owner_of(endpoint)
         if owner is not None:
             raise OwnedBySource(endpoint, owner)
 
-    def _from_csv(self, endpoint: str, body: bytes, request: Request) -> datasets.Dataset:
-        head = self._store.index.heads.get(endpoint)
-        known = (head.unit, head.resolution) if head is not None and not head.gone else (None, None)
-        (dataset,) = datasets.rows_to_datasets(
-            datasets.parse_csv(body),
-            endpoint=endpoint,
-            unit_=request.query_params.get("unit") or known[0],
-            resolution=request.query_params.get("resolution") or known[1],
-            zone=request.query_params.get("zone", ""),
-        )
-        return dataset
+
+async def _run(parse: Callable[[], T], size: int) -> T:
+    """Parse a body of ``size`` bytes: in a thread if that takes milliseconds."""
+    return await asyncio.to_thread(parse) if size > THREAD_BYTES else parse()
+
+
+def _declared_type(request: Request, rules: Prefix) -> str:
+    """Return the canonical media type of a body; JSON below a prefix of series is a series."""
+    media_type = kinds.media_type(request.headers.get("content-type", ""))
+    return kinds.SERIES if media_type == DOCUMENT and rules.kind == "series" else media_type
+
+
+_FORMS: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
+
+
+def _refusal(media_type: str, rules: Prefix, request: Request) -> Response | None:
+    """Return the answer to content that is not stored by PUT; None if it may be."""
+    if not media_type or media_type.partition(";")[0] in _FORMS:
+        # curl's default for -d, and nobody's content.
+        detail = "name the media type of the body: Content-Type: application/json for JSON (curl: --json)"
+        return _unsupported(f"{detail}, {kinds.SERIES} or {kinds.CSV} for a series; text is in UTF-8")
+    kind = kinds.kind_of(media_type).name
+    if kind in {"notice", "collection"}:
+        return _unsupported(f"a {kind} has no content to PUT")
+    if rules.kind and kind != rules.kind:
+        return _unsupported(f"endpoints below {rules.name} are of the kind {rules.kind}, not {kind}")
+    if is_coded(request.headers.get("content-encoding")):
+        return _unsupported_coding()
+    return None
+
+
+def _with_ttl(made: Representation, ttl: int) -> Representation:
+    return made.expiring(ttl) if ttl else made
 
 
 def _record_write(request: Request, writer: WriteRights, changes: int) -> None:
@@ -165,12 +281,11 @@ def _answer(accepted: Accepted) -> dict[str, Any]:
 
 
 def _json(value: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(value), headers={"Cache-Control": "no-store"}, media_type=JSON)
+    return Response(orjson.dumps(value), headers={"Cache-Control": "no-store"}, media_type=DOCUMENT)
 
 
-def _unsupported(expected: str) -> Response:
-    headers = {"Accept": expected.replace(" or ", ", ")}
-    return problem(415, "unsupported_media_type", f"the body must be {expected} in UTF-8", headers=headers)
+def _unsupported(detail: str, headers: dict[str, str] | None = None) -> Response:
+    return problem(415, "unsupported_media_type", detail, headers=headers)
 
 
 def _unsupported_coding() -> Response:

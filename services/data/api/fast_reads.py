@@ -99,7 +99,7 @@ class FastReads:
             if made is None:
                 made = found.rendered.heads[caching] = _fields(found, caching, decision)
             return made
-        key = (found.version, found.media_type, caching)
+        key = (found.version, found.format.suffix, caching)
         made = self._unchanged.get(key)
         if made is None:
             if len(self._unchanged) >= _UNCHANGED:

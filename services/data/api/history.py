@@ -15,6 +15,7 @@ from services.data.api.requests import has_etag
 from services.data.byte_lru import ByteLru
 from services.data.cache_control import NO_CACHE
 from services.data.errors import UnknownEndpoint
+from services.data.kinds import kind_of
 from services.data.store import Store, StoredVersion
 
 PREFIX: Final = "/v1/history"
@@ -94,27 +95,26 @@ def _body(endpoint: str, retained: list[StoredVersion]) -> bytes:
 def describe(retained: list[StoredVersion]) -> list[dict[str, Any]]:
     """Describe each version, newest first.
 
-    ``revised`` counts the times in both this version and its predecessor whose values differ; None for the oldest,
-    whose predecessor is not retained.
+    ``revised`` is what the kind counts as differences to the predecessor; None for the oldest, whose predecessor is not
+    retained.
     """
-    values = [_values(each.content) for each in retained]
-    revised: list[int | None] = [
-        sum(1 for time, value in new.items() if time in old and old[time] != value) for new, old in pairwise(values)
+    revised = [
+        kind_of(new.media_type).revised(new.content, old.content)
+        if kind_of(new.media_type) is kind_of(old.media_type)
+        else None
+        for new, old in pairwise(retained)
     ]
     return [
         {
             "version": each.version,
             "time": iso(each.changed_ms),
             "gone": each.kind == GONE,
-            "points": len(points),
+            "media_type": each.media_type,
+            **kind_of(each.media_type).describe(each.content),
             "revised": count,
         }
-        for each, points, count in zip(retained, values, [*revised, None], strict=True)
+        for each, count in zip(retained, [*revised, None], strict=True)
     ]
-
-
-def _values(content: bytes) -> dict[str, Any]:
-    return {point["time"]: point["value"] for point in orjson.loads(content)["points"]} if content else {}
 
 
 def _etag(newest: int, count: int) -> str:

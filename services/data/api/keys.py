@@ -215,7 +215,7 @@ def _prefixes(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MAX_PREFIXES:
         raise InvalidDataset(f"prefixes is a list of at most {MAX_PREFIXES} names", "prefixes")
     for each in value:
-        if not isinstance(each, str) or not endpoints.is_valid(each):
+        if not isinstance(each, str) or not endpoints.is_prefix(each):
             raise InvalidDataset(f"{str(each)[:100]!r} is not the name of an endpoint", "prefixes")
     return tuple(value)
 

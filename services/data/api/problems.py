@@ -26,10 +26,15 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (errors.UnknownEndpoint, 404, ""),
     (errors.VersionNotKept, 404, ""),
     (errors.OwnedBySource, 409, ""),
+    (errors.WrongKind, 409, ""),
+    (errors.KeptByStore, 409, ""),
+    (errors.PatchRefused, 409, ""),
     (errors.VersionsUsedUp, 409, ""),
     (errors.EndpointDeleted, 410, ""),
+    (errors.PreconditionFailed, 412, ""),
     (BodyTooLarge, 413, "too_large"),
     (errors.DatasetTooLarge, 413, ""),
+    (errors.UnpatchableKind, 415, ""),
     (errors.InvalidDataset, 422, ""),
     (errors.IdempotencyKeyReused, 422, ""),
     (errors.TooManyEndpoints, 422, ""),
@@ -85,8 +90,10 @@ def problem_of(error: DiemError) -> Response:
         headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, errors.InvalidDataset):
         more["errors"] = [{"where": error.where, "detail": error.reason}]
-    if isinstance(error, errors.EndpointDeleted):
+    if isinstance(error, errors.EndpointDeleted | errors.PreconditionFailed):
         more["version"] = error.version
+    if isinstance(error, errors.UnpatchableKind) and error.patches:
+        headers["Accept-Patch"] = error.patches
     if isinstance(error, errors.DataError):
         code = error.code
     return problem(status, code, str(error), headers=headers, more=more)

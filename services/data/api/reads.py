@@ -7,11 +7,14 @@ from starlette.responses import Response
 
 from diem.links.rest import problem
 from diem.process.clock import Clock
+from diem.protocol.update import iso
 from services.data.api.cors import Cors
-from services.data.api.rendered import CSV, JSON, Rendered, RenderedVersions, etag, media_type_of, render
+from services.data.api.rendered import Rendered, RenderedVersions, etag, format_of, render
 from services.data.api.requests import PREFIX, endpoint_of, has_etag, wanted_version
 from services.data.cache_control import IMMUTABLE, NO_CACHE, PRIVATE
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
+from services.data.kinds import CSV, OCTETS, Format, is_shown, kind_of
+from services.data.kinds import DOCUMENT as JSON
 from services.data.store import Store
 
 
@@ -20,7 +23,8 @@ class Selected(NamedTuple):
 
     endpoint: str
     version: int
-    media_type: str
+    accept: str | None
+    format: Format
     is_named: bool
     """True if the request names the version."""
     is_current: bool
@@ -32,7 +36,7 @@ class Found(NamedTuple):
     """The answer to a read."""
 
     version: int
-    media_type: str
+    format: Format
     rendered: Rendered | None
     """None: 304, the reader has it."""
 
@@ -78,26 +82,26 @@ class DataReads:
         is_current = version == head.version
         if head.gone and is_current:
             raise EndpointDeleted(endpoint, head.version)
-        media_type = media_type_of(accept)
-        if media_type is None:
+        format_ = format_of(accept, head.media_type)
+        if format_ is None:
             return None
-        unchanged = has_etag(if_none_match, etag(version, media_type))
-        return Selected(endpoint, version, media_type, wanted is not None, is_current, unchanged)
+        unchanged = has_etag(if_none_match, etag(version, format_))
+        return Selected(endpoint, version, accept, format_, wanted is not None, is_current, unchanged)
 
     def in_memory(self, selected: Selected) -> Found | None:
         """Return the answer if it needs no store access."""
-        endpoint, version, media_type = selected.endpoint, selected.version, selected.media_type
+        endpoint, version, format_ = selected.endpoint, selected.version, selected.format
         if selected.unchanged and selected.is_current:
-            return Found(version, media_type, None)
+            return Found(version, format_, None)
         now = self._clock.monotonic()
-        rendered = self._rendered.get(endpoint, version, media_type, current=selected.is_current, now=now)
+        rendered = self._rendered.get(endpoint, version, format_.suffix, current=selected.is_current, now=now)
         if rendered is None and selected.is_current:
             stored = self._store.reader.cached(endpoint)
             if stored is not None and stored.version == version:
-                rendered = self._rendered.put(endpoint, render(endpoint, stored, media_type, now))
+                rendered = self._rendered.put(endpoint, render(endpoint, stored, format_, now))
         if rendered is None:
             return None
-        return Found(version, media_type, None if selected.unchanged else rendered)
+        return Found(version, format_, None if selected.unchanged else rendered)
 
     async def find(self, selected: Selected) -> Found:
         """Return the answer; for an unnamed version, a newly committed one may take its place.
@@ -110,13 +114,15 @@ class DataReads:
         found = self.in_memory(selected)
         if found is not None:
             return found
-        endpoint, version, media_type = selected.endpoint, selected.version, selected.media_type
+        endpoint, version = selected.endpoint, selected.version
         stored = await self._store.reader.current(endpoint) if selected.is_current else None
         if stored is None or (stored.version != version and selected.is_named):
             stored = await self._store.reader.version(endpoint, version)
-        rendered = self._rendered.put(endpoint, render(endpoint, stored, media_type, self._clock.monotonic()))
+        # An old version may be of another kind.
+        format_ = format_of(selected.accept, stored.media_type) or kind_of(stored.media_type).formats[0]
+        rendered = self._rendered.put(endpoint, render(endpoint, stored, format_, self._clock.monotonic()))
         unchanged = selected.unchanged and stored.version == version
-        return Found(stored.version, media_type, None if unchanged else rendered)
+        return Found(stored.version, format_, None if unchanged else rendered)
 
     def caching(self, selected: Selected, target: bytes, origin: str | None, *, has_key: bool) -> str:
         """Return the value of Cache-Control.
@@ -147,11 +153,18 @@ def answer(found: Found, caching: str) -> Response:
     """Return the 200 or the 304; ``caching`` is the value of Cache-Control."""
     # Another key may have other rights, so the browser's cache must not answer.
     vary = "Accept, Authorization" if caching == PRIVATE else "Accept"
-    headers = {"ETag": etag(found.version, found.media_type), "Vary": vary, "Cache-Control": caching}
-    if found.rendered is None:
+    headers = {"ETag": etag(found.version, found.format), "Vary": vary, "Cache-Control": caching}
+    rendered = found.rendered
+    if rendered is None:
         return Response(status_code=304, headers=headers)
-    headers["Content-Type"] = "text/csv; charset=utf-8; header=present" if found.media_type == CSV else JSON
-    return Response(found.rendered.body, headers=headers)
+    headers |= {"Content-Type": rendered.media_type, "Diem-Version": str(rendered.version)}
+    headers["Diem-Time"] = iso(rendered.changed_ms)
+    if found.format.suffix == OCTETS:
+        # Content of others must not run as this origin's, in whatever browser.
+        headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
+        if not is_shown(rendered.media_type):
+            headers["Content-Disposition"] = "attachment"
+    return Response(rendered.body, headers=headers)
 
 
 class ReadApi:
@@ -161,7 +174,7 @@ class ReadApi:
         self._reads = reads
 
     async def read(self, request: Request) -> Response:
-        """``GET /v1/data/{endpoint}``: the data as JSON or CSV; a 304 is answered without reading the store.
+        """``GET /v1/data/{endpoint}``: the data in a format of its kind; a 304 is answered without reading the store.
 
         With ``?version=N``, that version while retained: caches may keep the answer.
         """
@@ -170,7 +183,7 @@ class ReadApi:
             endpoint_of(request), wanted_version(request), given.get("accept"), given.get("if-none-match")
         )
         if selected is None:
-            return problem(406, "not_acceptable", f"this resource is {JSON} or {CSV}", headers={"Vary": "Accept"})
+            return problem(406, "not_acceptable", f"a series is {JSON} or {CSV}", headers={"Vary": "Accept"})
         found = await self._reads.find(selected)
         target = request.scope["raw_path"] + b"?" + request.scope["query_string"]
         caching = self._reads.caching(selected, target, given.get("origin"), has_key="authorization" in given)

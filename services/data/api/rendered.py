@@ -3,14 +3,11 @@
 from functools import lru_cache
 from typing import Final
 
-from services.data import datasets
 from services.data.api.requests import choose
 from services.data.byte_lru import ByteLru
-from services.data.datasets.form import body as json_body
+from services.data.kinds import Format, kind_of
 from services.data.store import StoredVersion
 
-JSON: Final = "application/json"
-CSV: Final = "text/csv"
 MAX_BYTES: Final = 16 * 1024 * 1024
 """Maximum size of rendered versions in bytes; the least recently used is evicted."""
 OVERHEAD_BYTES: Final = 1024
@@ -22,11 +19,14 @@ OLD_S: Final = 30.0
 class Rendered:
     """One version in one format."""
 
-    __slots__ = ("body", "heads", "media_type", "rendered_at", "version")
+    __slots__ = ("body", "changed_ms", "format", "heads", "media_type", "rendered_at", "version")
 
-    def __init__(self, version: int, media_type: str, body: bytes, rendered_at: float) -> None:
-        self.version = version
-        self.media_type = media_type
+    def __init__(self, stored: StoredVersion, format_: Format, body: bytes, rendered_at: float) -> None:
+        self.version = stored.version
+        self.changed_ms = stored.changed_ms
+        self.format = format_
+        self.media_type = format_.media_type or stored.media_type
+        """The Content-Type."""
         self.body = body
         self.rendered_at = rendered_at
         """Monotonic seconds."""
@@ -34,24 +34,28 @@ class Rendered:
         """Header fields of the fast path's answers, by the value of Cache-Control."""
 
 
-def render(endpoint: str, stored: StoredVersion, media_type: str, now: float) -> Rendered:
-    """Render a stored version as JSON or CSV."""
-    if media_type == CSV:
-        body = datasets.render_csv(stored.content)
-    else:
-        body = json_body(endpoint, stored.version, stored.changed_ms, stored.content)
-    return Rendered(stored.version, media_type, body, now)
+def render(endpoint: str, stored: StoredVersion, format_: Format, now: float) -> Rendered:
+    """Render a stored version."""
+    return Rendered(stored, format_, kind_of(stored.media_type).render(endpoint, stored, format_.suffix), now)
 
 
-def etag(version: int, media_type: str) -> str:
+def etag(version: int, format_: Format) -> str:
     """Return the entity tag of a version in one format."""
-    return f'"{version}-{"csv" if media_type == CSV else "json"}"'
+    return f'"{version}-{format_.suffix}"'
 
 
 @lru_cache(256)
-def media_type_of(accept: str | None) -> str | None:
-    """Return the format for an Accept field; None if neither is acceptable."""
-    return choose(accept, (JSON, CSV))
+def format_of(accept: str | None, media_type: str) -> Format | None:
+    """Return the format of content for an Accept field; None if none is acceptable.
+
+    Content with one format only is always answered in it.
+    """
+    formats = kind_of(media_type).formats
+    if len(formats) == 1:
+        return formats[0]
+    named = {name: each for each in formats for name in each.accepted}
+    chosen = choose(accept, tuple(named))
+    return None if chosen is None else named[chosen]
 
 
 class RenderedVersions:
@@ -68,9 +72,9 @@ class RenderedVersions:
         """Bytes in use."""
         return self._entries.bytes
 
-    def get(self, endpoint: str, version: int, media_type: str, *, current: bool, now: float) -> Rendered | None:
+    def get(self, endpoint: str, version: int, suffix: str, *, current: bool, now: float) -> Rendered | None:
         """Return a version; None if missing, or if an old version was rendered more than 30 s ago."""
-        key = (endpoint, version, media_type)
+        key = (endpoint, version, suffix)
         found = self._entries.peek(key)
         if found is None or not (current or now - found.rendered_at < OLD_S):
             return None
@@ -78,7 +82,7 @@ class RenderedVersions:
 
     def put(self, endpoint: str, rendered: Rendered) -> Rendered:
         """Keep a version, and return it."""
-        self._entries.put((endpoint, rendered.version, rendered.media_type), rendered)
+        self._entries.put((endpoint, rendered.version, rendered.format.suffix), rendered)
         return rendered
 
 

@@ -2,18 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.requests import Request
 from starlette.types import Scope
 
 from diem.protocol import endpoints
-from services.data import datasets
 from services.data.errors import InvalidDataset, MalformedBody
-from services.data.store import IdempotencyKey
+from services.data.limits import MAX_TTL_S
+from services.data.store import IdempotencyKey, Precondition
 
 PREFIX: Final = "/v1/data"
 MAX_KEY_CHARACTERS: Final = 255
@@ -34,7 +33,8 @@ def idempotency_key(request: Request, body: bytes, writer: str) -> IdempotencyKe
         raise MalformedBody(f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters")
     digest = blake2b(digest_size=16)
     query: bytes = request.scope["query_string"]
-    for part in (request.method, request.scope["path"], query.decode(), request.headers.get("content-type", "")):
+    fields = (request.headers.get(name, "") for name in ("content-type", "if-match", "if-none-match"))
+    for part in (request.method, request.scope["path"], query.decode(), *fields):
         digest.update(part.encode() + b"\n")
     digest.update(body)
     return IdempotencyKey(key, digest.digest(), writer)
@@ -138,24 +138,42 @@ def is_coded(content_encoding: str | None) -> bool:
     return (content_encoding or "").strip().lower() not in {"", "identity"}
 
 
-def described(dataset: datasets.Dataset, query: QueryParams) -> datasets.Dataset:
-    """Return a dataset with the title, area and quantity of a query; missing ones keep their stored values.
+def ttl_ms(query: QueryParams) -> int:
+    """Return the time to live that ``?ttl=`` gives in seconds, in milliseconds; 0 without one.
 
     Raises:
-        InvalidDataset: one of them is invalid, or the unit does not fit the quantity.
+        InvalidDataset: it is no whole number from 1 to :data:`MAX_TTL_S`.
     """
-    title, area, quantity = (query.get(name, "") for name in ("title", "area", "quantity"))
-    try:
-        datasets.check_description(dataset.unit, title=title, area=area, quantity=quantity)
-    except ValueError as error:
-        raise InvalidDataset(str(error)) from None
-    return replace(dataset, title=title, area=area, quantity=quantity)
+    text = query.get("ttl")
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= MAX_TTL_S):
+        raise InvalidDataset(f"ttl is a whole number of seconds from 1 to {MAX_TTL_S}")
+    return int(text) * 1000
 
 
-def media_type(content_type: str | None) -> str:
-    """Return the media type of a Content-Type header in lower case; empty when the charset is not UTF-8."""
-    name, _, parameters = (content_type or "").lower().partition(";")
-    charset = re.search(r'charset="?([\w-]+)', parameters)
-    if charset is not None and charset[1] not in {"utf-8", "utf8", "us-ascii"}:
-        return ""
-    return name.strip()
+_VERSION: Final = re.compile(r'(?:W/)?"([1-9]\d{0,17})-[a-z]+(?:(?:--?|;)[a-z]+)?"')
+
+
+def precondition_of(headers: Headers) -> Precondition | None:
+    """Return the condition of a write; None without one.
+
+    Only the versions of entity tags are compared: what a compressing proxy changes in a tag does not matter.
+
+    Raises:
+        MalformedBody: If-None-Match is not ``*``, or If-Match is no list of entity tags of this service.
+    """
+    match, none = headers.get("if-match"), headers.get("if-none-match")
+    if none is not None:
+        if none.strip() != "*" or match is not None:
+            raise MalformedBody("a write has If-None-Match: *, for no endpoint yet, or If-Match with entity tags")
+        return Precondition(exists=False)
+    if match is None:
+        return None
+    if match.strip() == "*":
+        return Precondition()
+    found = [_VERSION.fullmatch(each.strip()) for each in match.split(",")]
+    versions = frozenset(int(each[1]) for each in found if each is not None)
+    if None in found:
+        raise MalformedBody('If-Match has entity tags of this endpoint, such as "1700000000123-json", or is *')
+    return Precondition(versions)

@@ -15,9 +15,10 @@ from services.data.access.plans import MAX_TOKEN_S, MIN_TOKEN_S
 from services.data.access.tokens import TokenRequest
 from services.data.api.guard import unauthorised
 from services.data.api.problems import quota_problem
-from services.data.api.requests import has_etag, media_type
+from services.data.api.requests import has_etag
 from services.data.cache_control import NO_CACHE
 from services.data.errors import DataError, InvalidDataset, MalformedBody
+from services.data.kinds import media_type
 
 MAX_BODY_BYTES: Final = 32 * 1024
 MAX_SUBJECT: Final = 100
@@ -38,7 +39,7 @@ class TokensApi:
         if key is None or plan is None:
             return unauthorised("a token needs an API key")
         body = await read_body(request, MAX_BODY_BYTES)
-        if body and media_type(request.headers.get("content-type")) != _JSON:
+        if body and media_type(request.headers.get("content-type", "")) != _JSON:
             return problem(415, "unsupported_media_type", f"the body is {_JSON}", headers={"Accept": _JSON})
         try:
             wanted = _wanted(body) if body else TokenRequest()
@@ -84,7 +85,7 @@ def _subject(found: object) -> str:
 def _prefixes(found: object) -> tuple[str, ...]:
     if not isinstance(found, list) or not 1 <= len(found) <= MAX_PREFIXES:
         raise InvalidDataset(f"prefixes are a list of 1 to {MAX_PREFIXES} endpoints", "prefixes")
-    if not all(isinstance(each, str) and (each == EVERYTHING or endpoints.is_valid(each)) for each in found):
+    if not all(isinstance(each, str) and (each == EVERYTHING or endpoints.is_prefix(each)) for each in found):
         raise InvalidDataset('a prefix is "/" or an endpoint', "prefixes")
     return tuple(found)
 

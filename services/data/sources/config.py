@@ -1,4 +1,4 @@
-"""Loads ``diem.toml``: sources, plans and inline limits. All faults are reported together, by line."""
+"""Loads ``diem.toml``: sources, plans, inline limits and prefixes. All faults are reported together, by line."""
 
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,6 +18,7 @@ from services.data.sources.tables import (
     EndpointTable,
     HttpConfig,
     InlineConfig,
+    PrefixConfig,
     SourceTable,
     Table,
 )
@@ -90,6 +91,7 @@ class Config(Table):
     source: list[SourceConfig] = Field(default=[], max_length=1000)
     plan: list[PlanConfig] = Field(default=[], max_length=100)
     inline: list[InlineConfig] = Field(default=[], max_length=1000)
+    prefix: list[PrefixConfig] = Field(default=[], max_length=1000)
     system: dict[str, Any] = Field(default={})
     """Options of the commands that start a system, which check them (``deploy.cli.system_table``)."""
 
@@ -116,16 +118,26 @@ def load(path: Path) -> Config:
         faults = [_fault(text, document, fault) for fault in found]
         faults += _unchecked(text, document, found)
     faults += _names_given_twice(text, document)
+    if not faults:
+        faults += _schema_faults(text, document, config)
     if faults:
         raise BadConfig(path, [str(fault) for fault in in_order(faults)])
     return config
+
+
+def _schema_faults(text: str, document: dict[str, Any], config: Config) -> Iterator[ConfigFault]:
+    for index, table in enumerate(config.prefix):
+        try:
+            table.rules()
+        except ValueError as error:
+            yield place_fault(text, document, ("prefix", index, "json_schema"), str(error))
 
 
 def _names_given_twice(text: str, document: dict[str, Any]) -> Iterator[ConfigFault]:
     for kind in KINDS:
         names: set[str] = set()
         for index, table in enumerate(_tables(document, kind)):
-            field = "prefix" if kind == "inline" else "name"
+            field = "name" if kind in {"source", "plan"} else "prefix"
             name = table.get(field, _default_name(kind, table)) if isinstance(table, dict) else None
             if not isinstance(name, str):
                 continue  # reported as a fault of its own
@@ -186,7 +198,8 @@ def _fields(model: type[BaseModel] | None) -> Collection[str]:
 def _model(kind: str, table: dict[str, Any]) -> type[BaseModel] | None:
     """Return the model of a table; None where its type is unknown."""
     if kind != "source":
-        return PlanConfig if kind == "plan" else InlineConfig
+        models: dict[str, type[BaseModel]] = {"plan": PlanConfig, "inline": InlineConfig, "prefix": PrefixConfig}
+        return models[kind]
     return TABLES.get(str(table.get("type"))) or _plugged_in_or_not(table)
 
 

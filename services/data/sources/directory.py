@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol import endpoints
-from services.data import datasets
-from services.data.datasets import Dataset
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
+from services.data.kinds import series as datasets
+from services.data.kinds.series import Dataset
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import DirectoryConfig
 
@@ -264,7 +264,7 @@ class DirectorySource:
         return True
 
     def _parse(self, name: str, endpoint: str, body: bytes) -> Dataset:
-        endpoints.check(endpoint)
+        endpoints.check_written(endpoint)
         if name.lower().endswith(".parquet"):
             try:
                 from services.data.sources.parquet import parse_parquet  # noqa: PLC0415  # PyArrow is an extra

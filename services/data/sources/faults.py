@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-KINDS: Final = ("source", "plan", "inline")
+KINDS: Final = ("source", "plan", "inline", "prefix")
 """The tables of the file."""
 Location = Sequence[int | str]
 """Path of a value in the document, such as ``("source", 0, "every")``."""

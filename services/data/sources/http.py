@@ -13,9 +13,9 @@ import httpx
 
 from diem.process.backoff import retry_after_s
 from diem.process.clock import Clock
-from services.data import datasets
-from services.data.datasets import Dataset, zone
 from services.data.errors import DataError, InvalidDataset
+from services.data.kinds import series as datasets
+from services.data.kinds.series import Dataset, zone
 from services.data.sources.fetch import Answer, BoundedTransport, PollFailed, ReadBudget, fetch, make_client
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import HttpConfig
@@ -168,8 +168,8 @@ class HttpSource:
             large = len(answer.body) > _LARGE_BYTES
             found = await asyncio.to_thread(self._parse, answer) if large else self._parse(answer)
             self._names |= {dataset.endpoint for dataset in found}
-            for start in range(0, len(found), datasets.MAX_DATASETS):
-                await sink(found[start : start + datasets.MAX_DATASETS], source=self.name)
+            for start in range(0, len(found), datasets.WRITTEN_TOGETHER):
+                await sink(found[start : start + datasets.WRITTEN_TOGETHER], source=self.name)
         # Only now: a refused or unstored body must be fetched again.
         self._stored, self._received_at = digest, self._clock.monotonic()
         # A body possibly truncated at a line end is fetched again, changed or not.

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute
 from pyarrow import parquet as pq
 
-from services.data.datasets import CsvRow, CsvTable
 from services.data.errors import InvalidDataset, MalformedBody
+from services.data.kinds.series import CsvRow, CsvTable
 
 MAX_COLUMNS: Final = 64
 _MAX_THRIFT: Final = 1_000_000

@@ -14,8 +14,10 @@ from diem.process import metrics
 from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data.access.rights import ReadRights
-from services.data.datasets import Dataset
-from services.data.errors import InvalidDataset
+from services.data.errors import DatasetTooLarge, InvalidDataset
+from services.data.kinds import Representation, labels_of
+from services.data.kinds.prefixes import Prefixes
+from services.data.limits import DATASET_BYTES, SMALLER
 from services.data.sources import plugins
 from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
@@ -74,9 +76,8 @@ TRIAL_POLL_S: Final = 0.05
 NO_OUTCOME: Final = "it has called neither `health.succeeded()` nor `health.failed()`"
 TRIALS_AT_ONCE: Final = 16
 MAX_TITLE: Final = 200
-MAX_AREA: Final = 64
-MAX_QUANTITY: Final = 32
-"""Maximum number of characters in the columns of the store's tables."""
+MAX_LABEL: Final = 64
+"""Maximum number of characters of a title and of a label."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -88,20 +89,34 @@ class SourceRunner:
         ClaimedTwice: two of them claim the same endpoint.
     """
 
-    def __init__(self, sources: Sequence[Source], types: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        types: Mapping[str, str] | None = None,
+        *,
+        max_bytes: int = DATASET_BYTES,
+        prefixes: Prefixes | None = None,
+    ) -> None:
         self._sources = sources
+        self._max_bytes = max_bytes
+        self._prefixes = prefixes or Prefixes()
         self._types = types or {}
         self._endpoints_of = {source.name: _SortedNames() for source in sources}
         self.claims = ClaimIndex(sources)
 
     @classmethod
-    def configured(cls, config: Config, clock: Clock) -> "SourceRunner":
-        """Create the sources of a configuration.
+    def configured(cls, config: Config, clock: Clock, max_bytes: int = DATASET_BYTES) -> "SourceRunner":
+        """Create the sources of a configuration; ``max_bytes`` is the limit of a dataset's content.
 
         Raises:
             ConfigurationError: a source, or its type, cannot be used.
         """
-        return cls([_make(one, clock) for one in config.source], {one.name: one.type for one in config.source})
+        return cls(
+            [_make(one, clock) for one in config.source],
+            {one.name: one.type for one in config.source},
+            max_bytes=max_bytes,
+            prefixes=Prefixes.of_all(each.rules() for each in config.prefix),
+        )
 
     async def run(self, sink: Sink) -> None:
         """Run every source until cancelled."""
@@ -126,11 +141,12 @@ class SourceRunner:
     def _sink_of(self, name: str, sink: Sink) -> Sink:
         """Return a sink that accepts only datasets of claimed endpoints, and counts the endpoints."""
 
-        async def put(datasets: Sequence[Dataset], *, source: str) -> object:
+        async def put(datasets: Sequence[Representation], *, source: str) -> object:
             for dataset in datasets:
                 if source != name or self.claims.owner_of(dataset.endpoint) != name:
                     raise InvalidDataset(f"{dataset.endpoint} is not claimed by the source {name!r}")
-                check_storable(dataset)
+                check_storable(dataset, self._max_bytes)
+                self._prefixes.of(dataset.endpoint).check(dataset)
             stored = await sink(datasets, source=name)
             self._endpoints_of[name].update(dataset.endpoint for dataset in datasets)
             return stored
@@ -193,21 +209,22 @@ def _may_see(rights: ReadRights, claim: Claim) -> bool:
     return rights.overlaps(claim.endpoint) if claim.below else rights.allows(claim.endpoint)
 
 
-def check_storable(dataset: Dataset) -> None:
-    """Refuse a dataset that the database would refuse together with the rest of its transaction.
+def check_storable(dataset: Representation, max_bytes: int = DATASET_BYTES) -> None:
+    """Refuse content that the database would refuse together with the rest of its transaction.
 
     Raises:
-        InvalidDataset: its name is invalid, or its title, area or quantity is too long or no text.
+        InvalidDataset: its name is invalid, or its title or a label is too long or no text.
+        DatasetTooLarge: its content has more than ``max_bytes``.
     """
+    if len(dataset.content) > max_bytes:
+        found = f"{dataset.endpoint} has {len(dataset.content)} bytes"
+        raise DatasetTooLarge(f"{found}, at most are {max_bytes}: {SMALLER}")
     try:
-        endpoints.check(dataset.endpoint)
+        endpoints.check_written(dataset.endpoint)
     except endpoints.BadName as error:
         raise InvalidDataset(str(error)) from None
-    for field, text, most in (
-        ("title", dataset.title, MAX_TITLE),
-        ("area", dataset.area, MAX_AREA),
-        ("quantity", dataset.quantity, MAX_QUANTITY),
-    ):
+    labels = [(name, text, MAX_LABEL) for name, text in labels_of(dataset.labels).items()]
+    for field, text, most in (("title", dataset.title, MAX_TITLE), *labels):
         if len(text) > most:
             raise InvalidDataset(f"the {field} has more than {most} characters", dataset.endpoint)
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):

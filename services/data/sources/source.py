@@ -10,8 +10,8 @@ import structlog
 from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol.update import iso
-from services.data.datasets import Dataset
 from services.data.errors import StoreUnavailable
+from services.data.kinds import Representation
 
 MAX_ERROR: Final = 300
 """Maximum length of a kept error text, possibly written by the failing side."""
@@ -36,8 +36,8 @@ class Claim(NamedTuple):
 class Sink(Protocol):
     """Stores the datasets of a source."""
 
-    async def __call__(self, datasets: Sequence[Dataset], *, source: str) -> object:
-        """Store datasets; return once committed. Raises DataError: they were refused, or cannot be stored."""
+    async def __call__(self, representations: Sequence[Representation], /, *, source: str) -> object:
+        """Store contents; return once committed. Raises DataError: they were refused, or cannot be stored."""
         ...
 
 

@@ -6,20 +6,23 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
+import orjson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from diem.protocol import endpoints
 from diem.protocol.update import MAX_DATA_BYTES
-from services.data.datasets import Declared, EndpointDeclaration, LocalClock, parse_resolution
-from services.data.datasets import zone as time_zone
-from services.data.datasets.form import MAX_TITLE, check_area
-from services.data.datasets.units import conversion, quantity, source_unit
+from services.data.kinds.prefixes import Fault, Prefix, schema_fault
+from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, parse_resolution
+from services.data.kinds.series import zone as time_zone
+from services.data.kinds.series.form import MAX_TITLE, check_area
+from services.data.kinds.series.units import conversion, quantity, source_unit
+from services.data.limits import MAX_TTL_S
 from services.data.sources.source import Claim
 
 
 def _endpoint(name: str) -> str:
     try:
-        return endpoints.check(name)
+        return endpoints.check_written(name)
     except endpoints.BadName as error:
         raise ValueError(error.reason) from None
 
@@ -88,6 +91,48 @@ class InlineConfig(Table):
 
     prefix: Endpoint = Field(description="The endpoint of this name, and those below it.")
     max_bytes: int = Field(ge=0, le=MAX_DATA_BYTES, description="In bytes of JSON; 0 = none is sent.")
+
+
+class PrefixConfig(Table):
+    """A table ``[[prefix]]``: rules of the endpoints below a prefix."""
+
+    prefix: Endpoint = Field(description="The endpoint of this name, and those below it.")
+    kind: Literal["series", "document", "bytes", "notice", ""] = Field(
+        default="",
+        description="The only kind of data; series: JSON without a media type of its own is one. Empty: any.",
+    )
+    json_schema: Annotated[str, AfterValidator(_beside_the_file)] | None = Field(
+        default=None, description="File of the JSON Schema of documents; relative to diem.toml."
+    )
+    ttl: int = Field(default=0, ge=0, le=MAX_TTL_S, description="Seconds until an endpoint expires; 0 = never.")
+    url: str = Field(
+        default="",
+        max_length=500,
+        pattern="^(https?://[^/]+)?/",
+        description="Where the data of notices is: {endpoint} is the name, {rest} the part after the prefix.",
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.url and self.kind != "notice":
+            raise ValueError("url needs kind = 'notice'")
+        if self.json_schema is not None and self.kind not in {"document", ""}:
+            raise ValueError("json_schema is for documents")
+        return self
+
+    def rules(self) -> Prefix:
+        """Return the rules; raises ValueError if the schema cannot be used."""
+        return Prefix(self.prefix, self.kind, self.url, self.ttl * 1000, self._fault())
+
+    def _fault(self) -> Fault | None:
+        if self.json_schema is None:
+            return None
+        try:
+            return schema_fault(orjson.loads(Path(self.json_schema).read_bytes()))
+        except OSError as error:
+            raise ValueError(f"the schema {self.json_schema} cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise ValueError(f"the schema {self.json_schema}: {error}") from None
 
 
 class SourceTable(Table):

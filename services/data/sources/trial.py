@@ -10,7 +10,7 @@ from typing import NamedTuple
 import orjson
 
 from diem.process.clock import Clock
-from services.data.datasets import Dataset
+from services.data.kinds import SERIES, Representation
 from services.data.sources.config import Config
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Fault, Health
@@ -60,7 +60,7 @@ async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
     runner = SourceRunner.configured(config, clock)
     found: dict[str, dict[str, PublishedDataset]] = {each.name: {} for each in config.source}
 
-    async def record(datasets: Sequence[Dataset], *, source: str) -> None:
+    async def record(datasets: Sequence[Representation], *, source: str) -> None:
         found[source].update((each.endpoint, _summary(each)) for each in datasets)
 
     await runner.try_once(record)
@@ -69,9 +69,11 @@ async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
     ]
 
 
-def _summary(dataset: Dataset) -> PublishedDataset:
-    times = [point["time"] for point in orjson.loads(dataset.content)["points"]]
-    return PublishedDataset(dataset.endpoint, len(times), dataset.unit, dataset.resolution, times[0], times[-1])
+def _summary(made: Representation) -> PublishedDataset:
+    content = orjson.loads(made.content) if made.media_type == SERIES else {"points": []}
+    times = [point["time"] for point in content["points"]] or [""]
+    labels = made.label("unit"), made.label("resolution")
+    return PublishedDataset(made.endpoint, len(content["points"]), *labels, times[0], times[-1])
 
 
 def _outcome(table: SourceTable, health: Health, found: dict[str, PublishedDataset]) -> SourceTrial:

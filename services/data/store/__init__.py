@@ -6,17 +6,18 @@ pure), ``transaction`` (their SQL), ``reader``, ``index``, ``retention`` (delete
 ``alembic_runs`` and ``migrations``; ``rollback_guard``.
 """
 
-from services.data.store.index import EndpointHead
-from services.data.store.retention import StoredVersion
+from services.data.store.index import EndpointHead, StoredVersion
 from services.data.store.rollback_guard import MARK_FILE
 from services.data.store.store import Store
-from services.data.store.write_plan import Accepted, IdempotencyKey, Write
+from services.data.store.write_plan import Accepted, IdempotencyKey, Patch, Precondition, Write
 
 __all__ = [
     "MARK_FILE",
     "Accepted",
     "EndpointHead",
     "IdempotencyKey",
+    "Patch",
+    "Precondition",
     "Store",
     "StoredVersion",
     "Write",

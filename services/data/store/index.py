@@ -1,20 +1,38 @@
 """In-memory index of the store: every endpoint's head, and the change log for the feed."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from itertools import islice, takewhile
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import orjson
 import structlog
 
 from diem.fanout.change_map import ChangeMap
 from diem.fanout.data_budget import DataBudget
 from diem.protocol import update
+from diem.protocol.endpoints import collection_of, is_collection
 from diem.protocol.update import Change
-from services.data.datasets.form import body as json_body
+from services.data.kinds import COLLECTION, kind_of
 from services.data.limits import InlineLimits
 
 _logger = structlog.get_logger(__name__)
+
+
+GREATEST: Final = 1 << 62
+
+
+class StoredVersion(NamedTuple):
+    """One version of an endpoint, current or old. ``content`` is in canonical form, and empty for a deletion."""
+
+    version: int
+    changed_ms: int
+    kind: int
+    """UPDATE or GONE."""
+    media_type: str
+    content: bytes
 
 
 class EndpointHead(NamedTuple):
@@ -24,19 +42,23 @@ class EndpointHead(NamedTuple):
     sequence: int
     version: int
     kind: int
+    """UPDATE or GONE."""
     changed_ms: int
-    unit: str
-    resolution: str
+    media_type: str
     title: str
     source: str
+    labels: str
     digest: bytes
-    area: str = ""
-    quantity: str = ""
+    expires_ms: int = 0
 
     @property
     def gone(self) -> bool:
         """True if the endpoint was deleted."""
         return self.kind == update.GONE
+
+    def with_content(self, content: bytes) -> StoredVersion:
+        """Return this version with its content."""
+        return StoredVersion(self.version, self.changed_ms, self.kind, self.media_type, content)
 
 
 class StoreIndex:
@@ -54,16 +76,85 @@ class StoreIndex:
         """Incremented with every change of a head, even one that is no change for the feed."""
         self.version = 0
         """The greatest version that any endpoint has had, also of those that are not in the store."""
+        self._members: dict[str, set[str]] = {}
+        """Members of each collection, deleted ones excluded."""
+        self._expiries: list[tuple[int, str]] = []
+        """A heap of times and names: of each endpoint its earliest entry, and later ones once it is due."""
+        self._expiring: dict[str, int] = {}
+        """The earliest entry of each name."""
         self._names: list[str] = []
+        self._listed = 0
+        """Number of heads whose names are in :attr:`_names`, or that are collections."""
         self._listeners: list[Callable[[], Any]] = []
 
     @property
     def names(self) -> Sequence[str]:
-        """Return all names, sorted; the returned list does not change."""
-        if len(self._names) < len(self.heads):
+        """Return all names but those of collections, sorted; the returned list does not change."""
+        if self._listed < len(self.heads):
             # New heads are last: sorting two sorted runs is cheap.
-            self._names = sorted([*self._names, *islice(self.heads, len(self._names), None)])
+            new = [name for name in islice(self.heads, self._listed, None) if not is_collection(name)]
+            self._names = sorted([*self._names, *new])
+            self._listed = len(self.heads)
         return self._names
+
+    def content_of(self, collection: str) -> bytes:
+        """Return the canonical content of a collection: its members, sorted."""
+        return orjson.dumps({"members": sorted(self._members.get(collection, ()))})
+
+    def count_of(self, collection: str) -> int:
+        """Return the number of members of a collection, deleted ones excluded."""
+        return len(self._members.get(collection, ()))
+
+    def with_changes(
+        self, missed: Sequence[EndpointHead], forgotten: int
+    ) -> tuple[Mapping[str, EndpointHead], Counter[str]]:
+        """Return the heads after commits whose answers were lost, and how these change the numbers of members.
+
+        Args:
+            missed: the heads of these commits.
+            forgotten: as of :meth:`forget`.
+        """
+        changes: Counter[str] = Counter()
+        if not missed and forgotten <= self.forgotten:
+            return self.heads, changes
+        heads = dict(self.heads)
+        for head in missed:
+            if change := membership(heads.get(head.endpoint), head):
+                changes[collection_of(head.endpoint)] += change
+            heads[head.endpoint] = head
+        for name, head in self.gone.items():
+            if head.sequence <= forgotten and heads[name] is head:
+                del heads[name]
+        return heads, changes
+
+    def due(self, now_ms: int, at_most: int) -> list[EndpointHead]:
+        """Return heads that have expired, ``at_most`` so many; they stay due until a deletion is applied."""
+        found: list[EndpointHead] = []
+        while self._expiries and self._expiries[0][0] <= now_ms and len(found) < at_most:
+            expires_ms, name = heappop(self._expiries)
+            if self._expiring.get(name) != expires_ms:
+                continue
+            del self._expiring[name]
+            head = self.heads.get(name)
+            if head is None or head.gone or not head.expires_ms:
+                continue
+            if head.expires_ms <= now_ms:
+                found.append(head)
+            else:
+                self._expire(head)
+        for head in found:
+            self._expire(head)
+        return found
+
+    def _expire(self, head: EndpointHead) -> None:
+        if head.expires_ms < self._expiring.get(head.endpoint, GREATEST):
+            self._expiring[head.endpoint] = head.expires_ms
+            heappush(self._expiries, (head.expires_ms, head.endpoint))
+
+    @property
+    def next_expiry_ms(self) -> int | None:
+        """The earliest time at which an endpoint may expire; None without one."""
+        return self._expiries[0][0] if self._expiries else None
 
     def subscribe(self, listener: Callable[[], Any]) -> Callable[[], None]:
         """Call ``listener()`` after changes are applied or removed; return a function to unsubscribe."""
@@ -74,13 +165,16 @@ class StoreIndex:
         """Apply committed heads, in ascending order of sequence; return the number of changes for the feed.
 
         A head with an already applied sequence, as for a new title, is no change for the feed. ``contents`` has the
-        canonical bytes of datasets, as far as known: the updates of those within the limits carry their data.
+        contents, as far as known: the updates of those within the limits carry their data.
         """
         count = 0
         self.revision += 1
         for head in heads:
+            self._join(self.heads.get(head.endpoint), head)
             self.heads[head.endpoint] = head
             self.gone.pop(head.endpoint, None)
+            if head.expires_ms and not head.gone:
+                self._expire(head)
             if head.gone:
                 self.gone[head.endpoint] = head
             self.version = max(self.version, head.version)
@@ -103,12 +197,25 @@ class StoreIndex:
         names = [head.endpoint for head in takewhile(lambda head: head.sequence <= upto, self.gone.values())]
         for name in names:
             del self.heads[name], self.gone[name]
-        self._names = []
+        self._names, self._listed = [], 0
         self.revision += 1
         self.changes.remove(name.encode() for name in names)
         self.changes.advance(upto)
         self._notify()
         return names
+
+    def _join(self, before: EndpointHead | None, after: EndpointHead) -> None:
+        """Enter a created endpoint into its collection, or remove a deleted one."""
+        change, collection = membership(before, after), collection_of(after.endpoint)
+        if not change or not collection:
+            return
+        if change > 0:
+            self._members.setdefault(collection, set()).add(after.endpoint)
+        else:
+            members = self._members[collection]
+            members.remove(after.endpoint)
+            if not members:
+                del self._members[collection]
 
     def _notify(self) -> None:
         for listener in tuple(self._listeners):
@@ -121,7 +228,14 @@ class StoreIndex:
     def _data(self, head: EndpointHead, content: bytes | None) -> bytes | None:
         """Return the data to send with an update; None: readers fetch it."""
         limit = self._inline.limit(head.endpoint)
+        if head.media_type == COLLECTION and self.count_of(head.endpoint) * len(head.endpoint) <= limit:
+            content = self.content_of(head.endpoint)
         if content is None or len(content) > limit:
             return None
-        body = json_body(head.endpoint, head.version, head.changed_ms, content)
-        return body if len(body) <= limit else None
+        data = kind_of(head.media_type).inline(head.endpoint, head.with_content(content))
+        return data if data is not None and len(data) <= limit else None
+
+
+def membership(before: EndpointHead | None, after: EndpointHead) -> int:
+    """Return 1 if a change makes an endpoint a member of its collection, -1 if it ends that, otherwise 0."""
+    return (not after.gone) - (before is not None and not before.gone)

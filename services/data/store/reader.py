@@ -4,19 +4,20 @@ from typing import Any, Final
 
 from sqlalchemy import CompoundSelect, Row, Select, bindparam, desc, func, select, union_all
 
+from diem.protocol.endpoints import is_collection
 from services.data.byte_lru import ByteLru
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint, VersionNotKept
+from services.data.kinds import COLLECTION
 from services.data.limits import HistoryLimits
 from services.data.store.database import ERRORS, Database
-from services.data.store.index import StoreIndex
-from services.data.store.retention import StoredVersion
+from services.data.store.index import StoredVersion, StoreIndex
 from services.data.store.retention_clock import RetentionClock
 from services.data.store.tables import ENDPOINTS, HISTORY
 from services.data.store.write_plan import WritePlan
 
 
 class Cache(ByteLru[str, StoredVersion]):
-    """Datasets by endpoint; evicts the least recently used beyond ``max_bytes`` of content."""
+    """Contents by endpoint; evicts the least recently used beyond ``max_bytes`` of content."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes, lambda stored: len(stored.content))
@@ -58,6 +59,7 @@ class Reader:
         self, database: Database, index: StoreIndex, ages: RetentionClock, *, history: HistoryLimits, cache_bytes: int
     ) -> None:
         self._database = database
+        self._index = index
         self._heads = index.heads
         self._ages = ages
         self._history = history
@@ -66,6 +68,8 @@ class Reader:
     def cached(self, endpoint: str) -> StoredVersion | None:
         """Return the current dataset of an endpoint if it is in the cache."""
         head, cached = self._heads.get(endpoint), self._cache.get(endpoint)
+        if head is not None and head.media_type == COLLECTION:
+            return None if head.gone else head.with_content(self._index.content_of(endpoint))
         return cached if head is not None and cached is not None and cached.version >= head.version else None
 
     async def current(self, endpoint: str) -> StoredVersion:
@@ -101,8 +105,11 @@ class Reader:
             UnknownEndpoint: there is no such endpoint, not even a deleted one.
             StoreUnavailable: the database cannot be read.
         """
-        if self._heads.get(endpoint) is None:
+        head = self._heads.get(endpoint)
+        if head is None:
             raise UnknownEndpoint(endpoint)
+        if head.media_type == COLLECTION:
+            return [head.with_content(b"")]
         found = [StoredVersion._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
         if not found:
             # Forgotten meanwhile.
@@ -115,6 +122,8 @@ class Reader:
         Raises:
             StoreUnavailable: the database cannot be read.
         """
+        if is_collection(endpoint):
+            return 1
         ((count,),) = await self._rows(_COUNT, {"name": endpoint, **self._limits()})
         return int(count)
 
@@ -126,8 +135,12 @@ class Reader:
             EndpointDeleted: this version is a deletion.
             StoreUnavailable: the database cannot be read.
         """
-        if self._heads.get(endpoint) is None:
+        head = self._heads.get(endpoint)
+        if head is None:
             raise UnknownEndpoint(endpoint)
+        if head.media_type == COLLECTION:
+            # Its members are in memory only; the current version is in the cache.
+            raise VersionNotKept(endpoint, version)
         rows = await self._rows(_VERSION, {"name": endpoint, "wanted": version, **self._limits()})
         if not rows:
             raise VersionNotKept(endpoint, version)
@@ -155,5 +168,4 @@ class Reader:
             if head.gone:
                 self._cache.drop(endpoint)
             else:
-                content = planned.contents[endpoint]
-                self._cache.put(endpoint, StoredVersion(head.version, head.changed_ms, head.kind, content))
+                self._cache.put(endpoint, head.with_content(planned.contents[endpoint]))

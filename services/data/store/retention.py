@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, takewhile
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,15 +22,6 @@ EXPIRED_PER_STATEMENT: Final = 500
 """Maximum number of expired versions deleted per statement."""
 FORGOTTEN_AT_ONCE: Final = 400
 """Maximum number of deleted endpoints forgotten per transaction."""
-
-
-class StoredVersion(NamedTuple):
-    """One version of an endpoint, current or old. ``content`` is its canonical JSON, empty for a deletion."""
-
-    version: int
-    changed_ms: int
-    kind: int
-    content: bytes
 
 
 FORGET_EVERY: Final = 64

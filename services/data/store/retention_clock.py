@@ -1,4 +1,4 @@
-"""The clock for ages of retained data, robust against temporary jumps of the wall clock."""
+"""Clocks for ages of retained data and for expiry, robust against jumps of the wall clock."""
 
 import math
 from typing import Final
@@ -42,3 +42,18 @@ class RetentionClock:
         limit_ms = self._reached_ms + (now - self._at) * 1000 * PACE if begun else math.inf
         self._reached_ms, self._at = max(self._reached_ms, min(float(wall_ms), limit_ms)), now
         return wall_ms
+
+
+class SteadyClock:
+    """The wall clock's time at the start, continued by the monotonic clock: for times to live of seconds.
+
+    A jump of the wall clock has no effect until the next start of the process.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._start_ms = clock.wall_ms() - clock.monotonic() * 1000
+
+    def now_ms(self) -> int:
+        """Return the time in Unix milliseconds."""
+        return int(self._start_ms + self._clock.monotonic() * 1000)

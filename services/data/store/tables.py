@@ -27,7 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.data.errors import DataError
 
 METADATA: Final = MetaData()
-REVISION: Final = "0012"
+REVISION: Final = "0013"
 """The latest migration, which results in these tables."""
 # Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -58,16 +58,16 @@ ENDPOINTS: Final = Table(
     # UPDATE or GONE of diem.protocol.update; a deleted endpoint's row stays until its history has expired.
     Column("kind", SmallInteger, nullable=False),
     Column("changed_ms", BigInteger, nullable=False),
-    Column("unit", String(16), nullable=False),
-    Column("resolution", String(8), nullable=False),
+    Column("media_type", String(100), nullable=False),
     Column("title", String(200), nullable=False),
     # Source of the data; empty for the API.
     Column("source", String(64), nullable=False),
-    # Empty: unknown.
-    Column("area", String(64), nullable=False),
-    Column("quantity", String(32), nullable=False),
+    # Of the catalogue: a JSON object of texts.
+    Column("labels", Text, nullable=False),
+    # By the steady clock; 0: never.
+    Column("expires_ms", BigInteger, nullable=False),
     Column("digest", LargeBinary, nullable=False),
-    # The canonical JSON; empty when the endpoint is deleted. Last, so that reads of other columns skip it.
+    # In canonical form; empty when the endpoint is deleted. Last, so that reads of other columns skip it.
     Column("content", LargeBinary, nullable=False),
     Index("ix_endpoints_sequence", "sequence", unique=True),
 )
@@ -81,6 +81,7 @@ HISTORY: Final = Table(
     Column("version", BigInteger, nullable=False),
     Column("kind", SmallInteger, nullable=False),
     Column("changed_ms", BigInteger, nullable=False),
+    Column("media_type", String(100), nullable=False),
     Column("content", LargeBinary, nullable=False),
     Index("ix_history_endpoint_version", "endpoint", "version", unique=True),
 )

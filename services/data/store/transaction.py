@@ -1,6 +1,6 @@
 """Executes a group of writes in one transaction: reads the affected rows, plans, writes."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import bindparam, delete, func, insert, select, update
@@ -8,14 +8,25 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.protocol.update import UPDATE
 from services.data.errors import StoreReplaced
-from services.data.store.index import EndpointHead
+from services.data.store.index import EndpointHead, StoreIndex
 from services.data.store.tables import ENDPOINTS, HISTORY, REQUESTS, STORE
-from services.data.store.write_plan import Basis, IdempotentReply, Write, WritePlan, plan
+from services.data.store.write_plan import (
+    EARLIEST_MS,
+    LATEST_MS,
+    Basis,
+    IdempotentReply,
+    Write,
+    WritePlan,
+    missing_collections,
+    plan,
+)
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in EndpointHead._fields]
 # FOR UPDATE locks the counter in PostgreSQL; in SQLite the transaction holds the write lock from its start.
 _COUNTER: Final = select(STORE.c.sequence, STORE.c.version_floor, STORE.c.forgotten).with_for_update()
-_TOUCHED: Final = select(*_HEADS).where(ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True)))
+_CONTENTS: Final = select(ENDPOINTS.c.endpoint, ENDPOINTS.c.content).where(
+    ENDPOINTS.c.endpoint.in_(bindparam("names", expanding=True))
+)
 _CHANGED_SINCE: Final = (
     select(*_HEADS).where(ENDPOINTS.c.sequence > bindparam("position")).order_by(ENDPOINTS.c.sequence)
 )
@@ -84,11 +95,10 @@ async def execute(
     connection: AsyncConnection,
     writes: Sequence[Write],
     *,
-    known: int,
-    count: int,
+    index: StoreIndex,
     max_endpoints: int,
-    all_names: Sequence[str] = (),
     now_ms: int,
+    steady_ms: int,
     retention_ms: int,
     history: bool = True,
 ) -> WritePlan:
@@ -97,40 +107,82 @@ async def execute(
     Args:
         connection: the caller commits its transaction, or rolls it back as a whole.
         writes: the group; the plan has the outcome of each.
-        known: the sequence up to which the caller has applied changes.
-        count: number of endpoints in the store.
+        index: of the store, up to the last commit with an answer.
         max_endpoints: the store's limit of endpoints.
-        all_names: names of all endpoints, sorted; needed for writes with a bound.
         now_ms: the time of acceptance.
+        steady_ms: the time by which endpoints expire.
         retention_ms: the time reached by the retention clock, to be stored.
         history: whether replaced versions are retained.
 
     Returns:
-        The executed plan, with the effects of earlier commits with lost answers: heads beyond ``known`` (``missed``),
+        The executed plan, with the effects of earlier commits with lost answers: heads beyond the index (``missed``),
             and ``forgotten`` endpoints.
 
     Raises:
-        StoreReplaced: the store's sequence is below ``known``.
+        StoreReplaced: the store's sequence is below the index.
     """
+    known = index.changes.sequence
     sequence, floor, forgotten = await _lock_counter(connection, known)
     missed = await changed_since(connection, known) if sequence > known else []
-    names = {name for write in writes for name in write.endpoints}
-    rows = await connection.execute(_TOUCHED, {"names": sorted(names)})
-    heads = {row[0]: EndpointHead(*row) for row in rows}
+    heads, changes = index.with_changes(missed, forgotten)
+    contents = await _contents(connection, [write.patch.endpoint for write in writes if write.patch is not None])
     keys = {write.key.key for write in writes if write.key is not None}
     replies: dict[tuple[str, str], IdempotentReply] = {}
     if keys:
         for key, writer, digest, answer in await connection.execute(_REPLIES, {"keys": sorted(keys)}):
             replies[key, writer] = IdempotentReply(digest, answer)
-    basis = Basis(heads, replies, sequence, count, max_endpoints, now_ms, floor, all_names)
+    basis = Basis(
+        heads=heads,
+        replies=replies,
+        sequence=sequence,
+        count=len(heads),
+        max_endpoints=max_endpoints,
+        now_ms=now_ms,
+        steady_ms=steady_ms,
+        contents=contents,
+        count_of=lambda collection: index.count_of(collection) + changes[collection],
+        floor=floor,
+        names=index.names if any(write.bound is not None for write in writes) else (),
+    )
     planned = plan(writes, basis)
     planned.missed, planned.forgotten = missed, forgotten
     if history:
         await _archive(connection, planned)
-    await _write(connection, planned, heads.keys(), retention_ms)
+    await _write(connection, planned, heads, retention_ms)
     if planned.sequence > sequence:
         await connection.execute(_COUNT, {"reached": planned.sequence, "time_ms": retention_ms})
     return planned
+
+
+async def create_collections(connection: AsyncConnection, index: StoreIndex, floor: int, now_ms: int) -> None:
+    """Create and apply the collections that a store of an earlier release does not have; the caller commits.
+
+    Args:
+        connection: with an open transaction.
+        index: of the store.
+        floor: new collections begin above this version.
+        now_ms: the time of acceptance.
+    """
+    sequence = index.changes.sequence
+    planned = WritePlan(sequence, sequence)
+    # A version has 13 digits; a wrong clock is reported at the first write.
+    now_ms = now_ms if EARLIEST_MS <= now_ms < LATEST_MS else EARLIEST_MS
+    basis = Basis(
+        heads=index.heads, replies={}, sequence=sequence, count=0, max_endpoints=0, now_ms=now_ms, floor=floor
+    )
+    missing_collections(planned, (name for name, head in index.heads.items() if not head.gone), basis)
+    if not planned.heads:
+        return
+    await _write(connection, planned, index.heads, now_ms)
+    await connection.execute(update(STORE).values(sequence=planned.sequence))
+    index.apply(planned.heads.values(), planned.contents)
+
+
+async def _contents(connection: AsyncConnection, names: Sequence[str]) -> dict[str, bytes]:
+    """Return the contents of some endpoints, without those not in the store."""
+    if not names:
+        return {}
+    return {row[0]: row[1] for row in await connection.execute(_CONTENTS, {"names": sorted(set(names))})}
 
 
 async def forget(connection: AsyncConnection, heads: Sequence[EndpointHead], *, known: int) -> int:
@@ -167,7 +219,7 @@ async def _archive(connection: AsyncConnection, planned: WritePlan) -> None:
         await connection.execute(_SUPERSEDED, [{name: row[name] for name in _OLD} for row in rows])
 
 
-async def _write(connection: AsyncConnection, planned: WritePlan, existing: Any, retention_ms: int) -> None:  # noqa: ANN401
+async def _write(connection: AsyncConnection, planned: WritePlan, existing: Container[str], retention_ms: int) -> None:
     inserted: list[dict[str, Any]] = []
     updated: list[dict[str, Any]] = []
     for endpoint, head in planned.heads.items():

@@ -1,27 +1,31 @@
 """Plans the effects of a group of writes: versions, sequences, answers and refusals. Pure."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, Self
 
 import orjson
 
-from diem.protocol.endpoints import ancestors, coverage
+from diem.protocol.endpoints import ancestors, collection_of, coverage
 from diem.protocol.update import GONE, GREATEST_VERSION, UPDATE, next_version
-from services.data.datasets import Dataset
 from services.data.errors import (
     DataError,
+    DatasetTooLarge,
     EndpointDeleted,
     IdempotencyKeyReused,
+    PreconditionFailed,
     TooManyEndpoints,
     UnknownEndpoint,
+    UnpatchableKind,
     VersionsUsedUp,
     WrongClock,
-    WrongUnit,
+    WrongKind,
 )
-from services.data.limits import DAY_MS
-from services.data.store.index import EndpointHead
+from services.data.kinds import COLLECTION, NO_LABELS, Body, Representation, kind_of, merge_labels
+from services.data.limits import DAY_MS, SMALLER
+from services.data.store.index import EndpointHead, membership
 
 EARLIEST_MS: Final = 1_577_836_800_000
 LATEST_MS: Final = 4_102_444_800_000
@@ -88,20 +92,66 @@ class EndpointBound(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """One atomic request: datasets to store, or an endpoint to delete."""
+class Patch:
+    """A change of a part of an endpoint's content.
 
-    datasets: Sequence[Dataset] = ()
+    Attributes:
+        endpoint: its name. body: of the request. max_bytes: limit of the result. ttl_ms: time until the endpoint
+        expires; 0: as before. check: raises DataError for a result that may not be stored.
+    """
+
+    endpoint: str
+    body: Body
+    max_bytes: int
+    ttl_ms: int = 0
+    check: Callable[[str, bytes], None] = lambda _endpoint, _content: None
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """Condition of a write to one endpoint (RFC 9110 section 13.1): If-Match, or ``If-None-Match: *``.
+
+    Attributes:
+        versions: one of these is the current one; None: any. exists: False: there is no such endpoint.
+    """
+
+    versions: frozenset[int] | None = None
+    exists: bool = True
+
+    def check(self, endpoint: str, head: EndpointHead | None) -> None:
+        """Raise PreconditionFailed if the condition does not hold."""
+        version = 0 if head is None or head.gone else head.version
+        if bool(version) != self.exists or (self.versions is not None and version not in self.versions):
+            raise PreconditionFailed(endpoint, version)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One atomic request: representations to store, a patch to apply, or an endpoint to delete."""
+
+    representations: Sequence[Representation] = ()
+    patch: Patch | None = None
     delete: str = ""
+    expired: bool = False
+    """The deletion is for its time to live: nothing happens if that was extended meanwhile."""
     source: str = ""
     key: IdempotencyKey | None = None
     bound: EndpointBound | None = None
     """Bound of the write key; None: only the store's."""
+    precondition: Precondition | None = None
+
+    def of_request(
+        self, *, key: IdempotencyKey | None, bound: EndpointBound | None, precondition: Precondition | None
+    ) -> Self:
+        """Return the write with the terms of its request."""
+        return replace(self, key=key, bound=bound, precondition=precondition)
 
     @property
     def endpoints(self) -> list[str]:
-        """The affected endpoints."""
-        return [self.delete] if self.delete else [dataset.endpoint for dataset in self.datasets]
+        """The affected endpoints, without collections."""
+        if self.patch is not None:
+            return [self.patch.endpoint]
+        return [self.delete] if self.delete else [each.endpoint for each in self.representations]
 
 
 class IdempotentReply(NamedTuple):
@@ -141,7 +191,7 @@ class Basis:
     """The part of the store's state that a plan depends on."""
 
     heads: Mapping[str, EndpointHead]
-    """Heads of the affected endpoints."""
+    """Heads of all endpoints and collections."""
     replies: Mapping[tuple[str, str], IdempotentReply]
     """Replies to earlier requests with the writes' idempotency keys, by name and writer."""
     sequence: int
@@ -151,6 +201,12 @@ class Basis:
     max_endpoints: int
     now_ms: int
     """The time of acceptance."""
+    steady_ms: int = 0
+    """The time by which endpoints expire (:class:`~services.data.store.retention_clock.SteadyClock`)."""
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    """Contents of the endpoints to be patched."""
+    count_of: Callable[[str], int] = lambda _collection: 0
+    """Returns the number of members of a collection."""
     floor: int = 0
     """Versions of endpoints not in the store begin above this."""
     names: Sequence[str] = ()
@@ -165,6 +221,7 @@ def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
             result.outcomes.append(_answer(result, write, basis))
         except DataError as refusal:
             result.outcomes.append(refusal)
+    _update_collections(result, basis)
     return result
 
 
@@ -179,16 +236,31 @@ def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
     for endpoint, head in current.items():
         if (basis.floor if head is None else head.version) >= LAST_VERSION:
             raise VersionsUsedUp(endpoint)
-    if write.delete:
-        accepted = [_delete(so_far, write, current[write.delete], basis.now_ms)]
-    else:
-        _check(write, current)
-        if new := sum(head is None for head in current.values()):
-            _check_room(so_far, write, basis, new)
-        accepted = [_put(so_far, write, dataset, basis) for dataset in write.datasets]
+    if write.precondition is not None:
+        for endpoint, head in current.items():
+            write.precondition.check(endpoint, head)
+    accepted = _apply(so_far, write, current, basis)
     if write.key is not None:
         so_far.requests[write.key.owned] = IdempotentReply(write.key.digest, orjson.dumps([[*one] for one in accepted]))
     return accepted
+
+
+def _apply(so_far: WritePlan, write: Write, current: Mapping[str, EndpointHead | None], basis: Basis) -> list[Accepted]:
+    if write.expired and not _has_expired(current[write.delete], basis):
+        return []
+    if write.delete:
+        return [_delete(so_far, write, current[write.delete], basis.now_ms)]
+    if write.patch is not None:
+        return [_patch(so_far, write, write.patch, current[write.patch.endpoint], basis)]
+    for each in write.representations:
+        _check(each, current[each.endpoint])
+    if new := sum(head is None for head in current.values()):
+        _check_room(so_far, write, basis, new)
+    return [_put(so_far, write, each, basis) for each in write.representations]
+
+
+def _has_expired(head: EndpointHead | None, basis: Basis) -> bool:
+    return head is not None and not head.gone and 0 < head.expires_ms <= basis.steady_ms
 
 
 def _check_room(so_far: WritePlan, write: Write, basis: Basis, new: int) -> None:
@@ -204,27 +276,49 @@ def _check_room(so_far: WritePlan, write: Write, basis: Basis, new: int) -> None
         )
 
 
-def _check(write: Write, current: Mapping[str, EndpointHead | None]) -> None:
-    for dataset in write.datasets:
-        head = current[dataset.endpoint]
-        if head is None or head.gone:
-            continue
-        if head.unit != dataset.unit:
-            raise WrongUnit(f"wrong unit {dataset.unit}: it has {head.unit}", dataset.endpoint)
-        if head.resolution != dataset.resolution:
-            raise WrongUnit(f"wrong resolution {dataset.resolution}: it has {head.resolution}", dataset.endpoint)
+def _check(new: Representation, head: EndpointHead | None) -> None:
+    """Check that content may follow the stored one; raises DataError."""
+    if head is None or head.gone:
+        return
+    kind, stored = kind_of(new.media_type), kind_of(head.media_type)
+    if kind is not stored:
+        raise WrongKind(new.endpoint, stored.name, kind.name, head.media_type)
+    kind.check_successor(new.endpoint, head.labels, new.labels)
 
 
-def _put(so_far: WritePlan, write: Write, dataset: Dataset, basis: Basis) -> Accepted:
-    endpoint, now_ms = dataset.endpoint, basis.now_ms
+def _patch(so_far: WritePlan, write: Write, patch: Patch, head: EndpointHead | None, basis: Basis) -> Accepted:
+    if head is None:
+        raise UnknownEndpoint(patch.endpoint)
+    if head.gone:
+        raise EndpointDeleted(patch.endpoint, head.version)
+    kind = kind_of(head.media_type)
+    if patch.body.media_type not in kind.patches:
+        raise UnpatchableKind(patch.endpoint, kind.name, patch.body.media_type, ", ".join(sorted(kind.patches)))
+    content = so_far.contents.get(patch.endpoint)
+    stored = head.with_content(basis.contents[patch.endpoint] if content is None else content)
+    made = kind.patch(patch.endpoint, stored, patch.body)
+    if len(made.content) > patch.max_bytes:
+        found = f"{patch.endpoint} would have {len(made.content)} bytes"
+        raise DatasetTooLarge(f"{found}, at most are {patch.max_bytes}: {SMALLER}")
+    patch.check(patch.endpoint, made.content)
+    ttl_ms = patch.ttl_ms or (max(1, head.expires_ms - basis.steady_ms) if head.expires_ms else 0)
+    return _put(so_far, write, replace(made, ttl_ms=ttl_ms), basis)
+
+
+def _put(so_far: WritePlan, write: Write, new: Representation, basis: Basis) -> Accepted:
+    endpoint, now_ms = new.endpoint, basis.now_ms
     # The current head: one write of a source may contain an endpoint twice.
     head = so_far.heads.get(endpoint) or basis.heads.get(endpoint)
-    title, area, quantity = described = _described(dataset, head)
-    if head is not None and not head.gone and head.digest == dataset.digest:
+    title, labels = new.title or (head.title if head else ""), new.labels
+    if head is not None and head.labels != labels and kind_of(head.media_type) is kind_of(new.media_type):
+        labels = merge_labels(labels, head.labels)
+    expires_ms = basis.steady_ms + new.ttl_ms if new.ttl_ms else 0
+    if head is not None and not head.gone and new.digest and head.digest == new.digest:
         so_far.unchanged += 1
-        if described != (head.title, head.area, head.quantity):
-            so_far.heads[endpoint] = head._replace(title=title, area=area, quantity=quantity)
-            so_far.contents[endpoint] = dataset.content
+        same = head._replace(title=title, labels=labels, expires_ms=expires_ms)
+        if same != head:
+            so_far.heads[endpoint] = same
+            so_far.contents[endpoint] = new.content
         return Accepted(endpoint, head.version, changed=False)
     _archive(so_far, head)
     so_far.sequence += 1
@@ -235,15 +329,14 @@ def _put(so_far: WritePlan, write: Write, dataset: Dataset, basis: Basis) -> Acc
         version,
         UPDATE,
         now_ms,
-        dataset.unit,
-        dataset.resolution,
+        new.media_type,
         title,
         write.source,
-        dataset.digest,
-        area,
-        quantity,
+        labels,
+        new.digest,
+        expires_ms,
     )
-    so_far.contents[endpoint] = dataset.content
+    so_far.contents[endpoint] = new.content
     return Accepted(endpoint, version, changed=True)
 
 
@@ -256,19 +349,69 @@ def _delete(so_far: WritePlan, write: Write, head: EndpointHead | None, now_ms: 
     so_far.sequence += 1
     version = next_version(head.version, now_ms)
     so_far.heads[write.delete] = head._replace(
-        sequence=so_far.sequence, version=version, kind=GONE, changed_ms=now_ms, source=write.source, digest=b""
+        sequence=so_far.sequence,
+        version=version,
+        kind=GONE,
+        changed_ms=now_ms,
+        source=write.source,
+        digest=b"",
+        expires_ms=0,
     )
     so_far.contents[write.delete] = b""
     return Accepted(write.delete, version, changed=True)
 
 
-def _described(dataset: Dataset, head: EndpointHead | None) -> tuple[str, str, str]:
-    """Return title, area and quantity; empty ones keep their stored values."""
-    given = dataset.title, dataset.area, dataset.quantity
-    known = (head.title, head.area, head.quantity) if head else ("", "", "")
-    # PostgreSQL cannot store NUL characters in text.
-    title, area, quantity = (new.replace("\0", "") or old for new, old in zip(given, known, strict=True))
-    return title, area, quantity
+def _update_collections(so_far: WritePlan, basis: Basis) -> None:
+    """Give a new version to each collection with other members than before, from the deepest up.
+
+    The first member of a collection creates it, which makes it a member of its own collection; the last one deletes it.
+    """
+    changes: Counter[str] = Counter()
+    touched: set[str] = set()
+
+    def touch(member: str, change: int) -> None:
+        if collection := collection_of(member):
+            changes[collection] += change
+            touched.add(collection)
+
+    for endpoint, head in so_far.heads.items():
+        if change := membership(basis.heads.get(endpoint), head):
+            touch(endpoint, change)
+    while touched:
+        name = max(touched, key=len)
+        touched.remove(name)
+        known = basis.heads.get(name)
+        existed = known is not None and not known.gone
+        exists = basis.count_of(name) + changes[name] > 0
+        if not existed and not exists:
+            continue
+        if exists != existed:
+            touch(name, exists - existed)
+        _change_collection(so_far, name, basis, exists=exists)
+
+
+def missing_collections(so_far: WritePlan, endpoints: Iterable[str], basis: Basis) -> None:
+    """Create the collections of ``endpoints`` that are missing, as in a store of an earlier release."""
+    names = list(endpoints)
+    while names:
+        name = collection_of(names.pop())
+        known = so_far.heads.get(name) or basis.heads.get(name)
+        if name and (known is None or known.gone):
+            _change_collection(so_far, name, basis, exists=True)
+            names.append(name)
+
+
+def _change_collection(so_far: WritePlan, name: str, basis: Basis, *, exists: bool) -> None:
+    known = basis.heads.get(name)
+    previous = known.version if known else basis.floor
+    if previous >= LAST_VERSION:
+        return
+    so_far.sequence += 1
+    kind, version = UPDATE if exists else GONE, next_version(previous, basis.now_ms)
+    so_far.heads[name] = EndpointHead(
+        name, so_far.sequence, version, kind, basis.now_ms, COLLECTION, "", "", NO_LABELS, b""
+    )
+    so_far.contents[name] = b""
 
 
 def _archive(so_far: WritePlan, head: EndpointHead | None) -> None:

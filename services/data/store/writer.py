@@ -10,14 +10,14 @@ import structlog
 
 from diem.process.backoff import wait
 from diem.process.clock import Clock
-from services.data.datasets import Dataset
 from services.data.errors import StoreInUse, StoreUnavailable, WrongClock
+from services.data.kinds import Representation
 from services.data.limits import WriterLimits
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
-from services.data.store.index import StoreIndex
+from services.data.store.index import EndpointHead, StoreIndex
 from services.data.store.retention import Retention
-from services.data.store.retention_clock import RetentionClock
+from services.data.store.retention_clock import RetentionClock, SteadyClock
 from services.data.store.tables import Cursor, write_cursor
 from services.data.store.write_plan import Accepted, IdempotencyKey, Write, WritePlan, check_time
 
@@ -101,6 +101,7 @@ class Writer:
         self._clock = clock
         self._limits = limits
         self._ages = ages
+        self._steady = SteadyClock(clock)
         self._retention = retention
         self._observers = (retention, *observers)
         self._queue: deque[PendingWrite] = deque()
@@ -118,17 +119,17 @@ class Writer:
         return len(self._queue)
 
     async def put(
-        self, datasets: Sequence[Dataset], *, source: str = "", key: IdempotencyKey | None = None
+        self, representations: Sequence[Representation], *, source: str = "", key: IdempotencyKey | None = None
     ) -> list[Accepted]:
-        """Store datasets, all or none; return one answer for each, once they are committed.
+        """Store representations, all or none; return one answer for each, once they are committed.
 
         An endpoint with unchanged content keeps its version (``changed`` is false).
 
         Raises:
-            WrongUnit, IdempotencyKeyReused, TooManyEndpoints: the write was refused.
+            WrongKind, WrongUnit, IdempotencyKeyReused, TooManyEndpoints: the write was refused.
             StoreUnavailable: the store cannot commit now; nothing was stored.
         """
-        return await self.submit(Write(datasets=datasets, source=source, key=key))
+        return await self.submit(Write(representations, source=source, key=key))
 
     async def delete(self, endpoint: str, *, key: IdempotencyKey | None = None) -> Accepted:
         """Delete an endpoint; the deletion is a change with its own version.
@@ -149,7 +150,9 @@ class Writer:
         """
         if self._closing:
             raise StoreUnavailable("the service is stopping", RETRY_AFTER_S)
-        size = sum(len(dataset.content) for dataset in write.datasets)
+        size = (
+            len(write.patch.body.content) if write.patch else sum(len(each.content) for each in write.representations)
+        )
         full = len(self._queue) >= self._limits.queued_requests
         if full or self._queued_bytes + size > self._limits.queued_bytes:
             raise StoreUnavailable("too many writes are waiting", 1)
@@ -208,7 +211,7 @@ class Writer:
             if not self._queue and not self._closing:
                 await self._probe()
         else:
-            await self._wait(CHECK_EVERY_S)
+            await self._wait(self._idle_s())
             if not self._queue and not self._closing and self._cursor is None:
                 self._now_ms()
                 await self._database.check()
@@ -235,6 +238,8 @@ class Writer:
                 continue  # its client has disconnected
             room -= len(pending.write.endpoints)
             group.append(pending)
+        if self.failure is None and self._index.next_expiry_ms is not None:
+            group += [_expiry(head) for head in self._index.due(self._steady.now_ms(), max(1, room))]
         return group
 
     def _refuse_all(self, refusal: StoreUnavailable) -> None:
@@ -259,16 +264,14 @@ class Writer:
         """
         now_ms = self._now_ms()
         await self._forget()
-        bounded = any(pending.write.bound is not None for pending in group)
         async with self._database.writing() as connection:
             planned = await transaction.execute(
                 connection,
                 [pending.write for pending in group],
-                known=self._index.changes.sequence,
-                count=len(self._index.heads),
+                index=self._index,
                 max_endpoints=self._limits.max_endpoints,
-                all_names=self._index.names if bounded else (),
                 now_ms=now_ms,
+                steady_ms=self._steady.now_ms(),
                 retention_ms=self._ages.reached_ms(),
                 history=self._limits.history.old > 0,
             )
@@ -313,6 +316,12 @@ class Writer:
         if self._cursor is cursor:
             self._cursor = None
 
+    def _idle_s(self) -> float:
+        """Return the time until the next check or expiry, in seconds."""
+        expiry_ms = self._index.next_expiry_ms
+        left_ms = CHECK_EVERY_S * 1000 if expiry_ms is None else expiry_ms - self._steady.now_ms()
+        return min(CHECK_EVERY_S, max(0.001, left_ms / 1000))
+
     def _now_ms(self) -> int:
         """Return the time of acceptance; raises WrongClock."""
         now_ms = self._clock.wall_ms()
@@ -340,3 +349,9 @@ class Writer:
             _logger.error("the store cannot commit", reason=failure)
             self.failure = failure
         return StoreUnavailable(f"the store cannot commit now: {failure}; nothing was stored", RETRY_AFTER_S)
+
+
+def _expiry(head: EndpointHead) -> PendingWrite:
+    answer: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+    answer.add_done_callback(lambda done: done.exception())  # nobody waits for it
+    return PendingWrite(Write(delete=head.endpoint, expired=True), 0, answer)

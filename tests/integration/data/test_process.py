@@ -116,7 +116,7 @@ async def test_health_status_and_metrics(tmp_path: Path) -> None:
         assert status["sequence"] >= 23
         await http.get(f"{process.url}/v1/endpoints")
         metrics = (await http.get(f"{process.internal}/metrics", headers=process.shared)).text
-        assert "diem_endpoints_retained 23.0" in metrics
+        assert "diem_endpoints_retained 34.0" in metrics  # with 11 collections
         assert 'diem_source_polls_total{source="market"}' in metrics
         assert 'diem_http_requests_total{method="GET",status="200"} 1.0' in metrics
         assert (await http.get(f"{process.internal}/status")).status_code == 401

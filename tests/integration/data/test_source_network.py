@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from diem.process.clock import ManualClock
-from services.data.datasets import Dataset
+from services.data.kinds import Representation
 from services.data.sources import fetch
 from services.data.sources.fetch import READ_BYTES, BoundedTransport, ReadBudget, make_client
 from services.data.sources.http import HttpSource
@@ -71,14 +71,14 @@ async def served(request: pytest.FixtureRequest, certificate: Path) -> AsyncIter
     listening.close()
 
 
-async def _polls(server: Server, scheme: str, times: int) -> tuple[HttpSource, list[Dataset]]:
+async def _polls(server: Server, scheme: str, times: int) -> tuple[HttpSource, list[Representation]]:
     """Poll ``times`` times, on the source's own connections, with a new body each time."""
     table = {"type": "http", "name": "x", "url": f"{scheme}://127.0.0.1:{server.port}/", "max_bytes": 100_000}
     more = {"endpoint": "/a", "unit": "MW", "resolution": "PT1H"}
     source = HttpSource(HttpConfig.model_validate({**table, **more}), ManualClock())
-    stored: list[Dataset] = []
+    stored: list[Representation] = []
 
-    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+    async def sink(datasets: Sequence[Representation], *, source: str) -> None:
         stored.extend(datasets)
 
     async with make_client(5.0, BoundedTransport(source._budget)) as client:

@@ -12,6 +12,7 @@ from tests.integration.data.http_readers import HttpReaders
 from tests.integration.data.process import HOUR, DataProcess, serving
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.small import AS_SERIES
 from tests.support.stalls import stalls
 
 SLOWEST_S = 10.0 * FACTOR
@@ -166,7 +167,7 @@ async def test_sources_are_followed_while_a_herd_of_readers_has_all_connections(
 async def test_endpoints_of_a_source_cannot_be_written_and_others_can(process: DataProcess) -> None:
     body = {"unit": "EUR/MWh", "resolution": "PT1H", "points": [{"time": HOUR, "value": 1}]}
     async with httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=PATIENCE_S) as http:
-        owned = await http.put("/v1/data/prices", json=body)
+        owned = await http.put("/v1/data/prices", json=body, headers=AS_SERIES)
         assert (owned.status_code, owned.json()["code"]) == (409, "owned_by_source")
         assert "'prices'" in owned.json()["detail"]
-        assert (await http.put("/v1/data/prices/other", json=body)).status_code == 200
+        assert (await http.put("/v1/data/prices/other", json=body, headers=AS_SERIES)).status_code == 200

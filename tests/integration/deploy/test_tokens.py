@@ -12,6 +12,7 @@ from websockets.typing import Subprotocol
 from tests.integration.deploy.running import diem, up
 from tests.support.day_boundary import wait_for_room_in_the_day
 from tests.support.patience import PATIENCE_S, until
+from tests.support.small import AS_SERIES
 
 PLAN = """
 [[plan]]
@@ -86,7 +87,7 @@ async def _updates_until_the_quota_is_used_up(client: ClientConnection, rest: st
                 "resolution": "PT1H",
                 "points": [{"time": "2026-01-01T00:00:00Z", "value": received}],
             }
-            (await http.put(f"{rest}/data/dam/a", json=dataset)).raise_for_status()
+            (await http.put(f"{rest}/data/dam/a", json=dataset, headers=AS_SERIES)).raise_for_status()
             update = json.loads(await client.recv())
             while update["type"] != "update":
                 update = json.loads(await client.recv())

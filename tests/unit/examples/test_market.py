@@ -16,11 +16,13 @@ from diem.protocol import endpoints
 from examples.market import Simulation
 from examples.market.model import BORDERS, ZONES, Market, MarketSnapshot, noise
 from examples.market.simulation import MarketSeries, SimulationConfig
-from services.data.datasets import QUANTITIES, Dataset
-from services.data.datasets.form import body
 from services.data.errors import StoreUnavailable
+from services.data.kinds import SERIES, Representation
+from services.data.kinds.kind import envelope
+from services.data.kinds.series import QUANTITIES
 from services.data.limits import InlineLimits
 from services.data.sources.config import DEFAULT_CONFIG, load
+from services.data.store import StoredVersion
 
 JUNE = datetime(2026, 6, 16, tzinfo=UTC).timestamp()
 JANUARY = datetime(2026, 1, 14, tzinfo=UTC).timestamp()
@@ -31,6 +33,10 @@ CLOCK_BACK = datetime(2026, 10, 24, tzinfo=UTC).timestamp()
 def day() -> list[MarketSnapshot]:
     market = Market(1)
     return [market.snapshot(JUNE + hour * 3600) for hour in range(24)]
+
+
+def stored(content: bytes) -> StoredVersion:
+    return StoredVersion(10**12, 10**12, 0, SERIES, content)
 
 
 def test_the_same_seed_and_time_are_the_same_market() -> None:
@@ -164,7 +170,7 @@ class Run:
     def __init__(self, seconds: float, **config: Any) -> None:
         self.clock = ManualClock(wall_ms=int(JUNE * 1000))
         self.end = seconds
-        self.stored: list[tuple[float, Dataset]] = []
+        self.stored: list[tuple[float, Representation]] = []
         self.refuse: Exception | None = None
         parsed = SimulationConfig.model_validate({"type": "simulation", "zones": ["GR", "BG"], **config})
         self.source = Simulation(parsed, self.clock, sleep=self._sleep)
@@ -174,7 +180,7 @@ class Run:
         if self.clock.monotonic() >= self.end:
             raise asyncio.CancelledError
 
-    async def sink(self, datasets: Sequence[Dataset], *, source: str) -> None:
+    async def sink(self, datasets: Sequence[Representation], *, source: str) -> None:
         assert source == "market"
         assert len(datasets) <= 50
         if self.refuse:
@@ -243,7 +249,7 @@ def test_every_dataset_of_the_market_is_sent_with_its_update() -> None:
         # Times first: the series share what is computed for one. The clock that goes back makes the longest day.
         for start, hour in itertools.product((JUNE, JANUARY, CLOCK_BACK), (13, 36))
         for series in market
-        if len(body(series.endpoint, 10**12, 10**12, series.at(start + hour * 3600).content))
+        if len(envelope(series.endpoint, stored(series.at(start + hour * 3600).content)))
         > limits.limit(series.endpoint)
     }
     assert not longer

@@ -12,7 +12,7 @@ import pytest
 
 from services.data.access import records
 from services.data.access.keys import new_key
-from services.data.datasets import Point, build
+from services.data.kinds.series import Point, build
 from services.data.store import MARK_FILE, Store
 from services.data.store.rollback_guard import HighWaterMark, MarkFile
 

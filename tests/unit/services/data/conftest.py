@@ -60,7 +60,7 @@ async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
     """The interface, with one endpoint, ``/owned``, that a source claims."""
     clock = ManualClock(wall_ms=1_700_000_000_000)
     store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=clock)
-    base = ApiOptions(page_dir=tmp_path / "dist", servers=[{"port": 8101, "path": "/ws"}])
+    base = ApiOptions(dataset_bytes=65536, page_dir=tmp_path / "dist", servers=[{"port": 8101, "path": "/ws"}])
 
     def owner_of(endpoint: str) -> str | None:
         return "market" if endpoint == "/owned" else None

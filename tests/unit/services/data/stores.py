@@ -1,6 +1,5 @@
 """Stores and datasets of tests of the store and its backups."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.process.clock import Clock, ManualClock
-from services.data.datasets import Dataset, Point, build
+from services.data.kinds.series import Dataset, Point, build
 from services.data.limits import StoreLimits, WriterLimits
 from services.data.store import IdempotencyKey, Store, transaction
 from services.data.store.tables import Cursor
@@ -45,7 +44,7 @@ async def filled(url: str, clock: ManualClock | None = None) -> Store:
     store = await Store.open(url, clock=clock or ManualClock(wall_ms=NOW))
     async with store.serving():
         await store.writer.put([dataset("/a", 1), dataset("/gone")])
-        await store.writer.put([replace(dataset("/b"), title="Tität", area="GR", quantity="load")])
+        await store.writer.put([dataset("/b").described(title="Tität", area="GR", quantity="load")])
         await store.writer.put([dataset("/a", 2)], source="market", key=IdempotencyKey("k", b"\x00\xff"))
         await store.writer.delete("/gone")
         store.keep_cursor(Cursor("log", 3))

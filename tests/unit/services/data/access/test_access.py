@@ -30,6 +30,7 @@ from services.data.store import Store
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
 from tests.support.security_events import recorded_events
+from tests.support.small import AS_SERIES
 from tests.unit.services.data.conftest import BODY, WRITE_KEY
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
@@ -95,7 +96,7 @@ async def world(tmp_path: Path, databases: Databases) -> AsyncIterator[World]:
     async with serving(tmp_path, *PLANS, url=databases.url()) as made:
         async with made.http(WRITE_KEY) as http:
             for name in ("/dam/a", "/load/a"):
-                assert (await http.put(f"/v1/data{name}", json=BODY)).status_code == 200
+                assert (await http.put(f"/v1/data{name}", json=BODY, headers=AS_SERIES)).status_code == 200
         yield made
 
 
@@ -313,10 +314,10 @@ async def test_refusals_are_security_events_with_the_name_of_the_key(world: Worl
             async with world.http(key) as http:
                 assert (await http.get(path, headers={"Origin": "https://a.example"})).status_code in {401, 403}
         async with world.http() as http:
-            assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 401
+            assert (await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)).status_code == 401
         async with world.http(WRITE_KEY) as http:
             for _ in range(5):
-                assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 200
+                assert (await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)).status_code == 200
     found = [(line["kind"], line.get("key_name"), line["address"], line.get("code")) for line in events.all()]
     assert found == [
         ("revoked_key", "old page", "192.0.2.7", "key_revoked"),
@@ -386,11 +387,11 @@ async def test_readers_without_a_key_are_limited_by_the_anonymous_plan(tmp_path:
         assert problem(await http.get("/v1/data/load/a")) == (403, "not_in_plan")
         assert problem(await http.get("/v1/data/dam/a")) == (404, "unknown_endpoint")
         assert problem(await http.get("/v1/data/dam/a")) == (429, "quota")
-        assert problem(await http.put("/v1/data/dam/a", json=BODY)) == (429, "quota")
+        assert problem(await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)) == (429, "quota")
     async with world.http(client="192.0.2.8") as http:
         answer = await http.get("/v1/endpoints")
         assert answer.headers["ratelimit"] == '"minute";r=2;t=61, "day";r=4;t=43139'
-        assert problem(await http.put("/v1/data/dam/a", json=BODY)) == (401, "unauthorised")
+        assert problem(await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)) == (401, "unauthorised")
     async with world.http(WRITE_KEY) as http:
         assert {(await http.get("/v1/endpoints")).status_code for _ in range(10)} == {200}
     await world.end()

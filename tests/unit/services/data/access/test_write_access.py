@@ -16,6 +16,7 @@ from services.data.api.keys import keys_app
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S
 from tests.support.security_events import recorded_events
+from tests.support.small import AS_SERIES
 from tests.unit.services.data.access.test_access import World, problem, serving
 from tests.unit.services.data.conftest import BODY, WRITE_KEY
 
@@ -39,15 +40,15 @@ def bulk(*names: str) -> dict[str, object]:
 
 async def test_a_write_key_writes_and_deletes_what_its_prefixes_cover_and_nothing_else(world: World) -> None:
     async with await writer(world) as http:
-        assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 200
-        assert (await http.put("/v1/data/load/GR", json=BODY)).status_code == 200
+        assert (await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)).status_code == 200
+        assert (await http.put("/v1/data/load/GR", json=BODY, headers=AS_SERIES)).status_code == 200
         assert (await http.delete("/v1/data/dam/a")).status_code == 200
         for path in ("/v1/data/damage", "/v1/data/load/DE", "/v1/data/load", "/v1/data/other"):
             refused = await http.put(path, json=BODY)
             assert problem(refused) == (403, "not_in_key")
             assert path.removeprefix("/v1/data") in refused.json()["detail"]
             assert problem(await http.delete(path)) == (403, "not_in_key")
-        assert set(world.store.index.heads) == {"/dam/a", "/load/GR"}
+        assert set(world.store.index.names) == {"/dam/a", "/load/GR"}
 
 
 async def test_a_bulk_write_with_one_endpoint_outside_of_the_prefixes_stores_nothing(world: World) -> None:
@@ -59,14 +60,17 @@ async def test_a_bulk_write_with_one_endpoint_outside_of_the_prefixes_stores_not
 
 async def test_a_write_key_does_not_read_and_an_api_key_does_not_write(world: World) -> None:
     async with await writer(world) as http:
-        assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 200
+        assert (await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)).status_code == 200
         for path in ("/v1/data/dam/a", "/v1/endpoints", "/v1/history/dam/a", "/v1/usage"):
             assert problem(await http.get(path)) == (403, "write_only")
     async with world.http(await world.key("open")) as http:
-        for answer in (await http.put("/v1/data/dam/a", json=BODY), await http.delete("/v1/data/dam/a")):
+        for answer in (
+            await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES),
+            await http.delete("/v1/data/dam/a"),
+        ):
             assert problem(answer) == (403, "read_only")
     async with world.http(WRITE_KEY) as http:
-        assert (await http.put("/v1/data/other", json=BODY)).status_code == 200
+        assert (await http.put("/v1/data/other", json=BODY, headers=AS_SERIES)).status_code == 200
 
 
 async def test_the_rate_counts_changes_exactly_within_any_minute(world: World) -> None:
@@ -74,8 +78,8 @@ async def test_the_rate_counts_changes_exactly_within_any_minute(world: World) -
         assert (await http.put("/v1/data", json=bulk("/dam/a", "/dam/b", "/dam/c", "/dam/d"))).status_code == 200
         # The request itself counts even where it is refused: two are left, then one.
         assert problem(await http.put("/v1/data", json=bulk("/dam/a", "/dam/b", "/dam/c"))) == (429, "rate")
-        assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 200
-        refused = await http.put("/v1/data/dam/a", json=BODY)
+        assert (await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)).status_code == 200
+        refused = await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)
         assert problem(refused) == (429, "rate")
         assert refused.headers["retry-after"] == "61"
         assert problem(await http.put("/v1/data", json=bulk(*(f"/dam/{n}" for n in range(7))))) == (429, "rate")
@@ -86,7 +90,7 @@ async def test_the_rate_counts_changes_exactly_within_any_minute(world: World) -
 
 async def test_an_exhausted_key_is_refused_before_its_body_is_read(world: World) -> None:
     async with await writer(world, WriteTerms((), 1)) as http:
-        assert (await http.put("/v1/data/a", json=BODY)).status_code == 200
+        assert (await http.put("/v1/data/a", json=BODY, headers=AS_SERIES)).status_code == 200
 
         async def never() -> AsyncIterator[bytes]:
             raise AssertionError("the body is read")
@@ -98,9 +102,9 @@ async def test_an_exhausted_key_is_refused_before_its_body_is_read(world: World)
 
 async def test_an_expired_write_key_is_refused_at_once(world: World) -> None:
     async with await writer(world, lifetime_s=60) as http:
-        assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 200
+        assert (await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)).status_code == 200
         world.clock.advance(60)
-        assert problem(await http.put("/v1/data/dam/a", json=BODY)) == (401, "key_expired")
+        assert problem(await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)) == (401, "key_expired")
 
 
 async def test_a_write_key_revoked_while_its_body_arrives_is_refused(world: World) -> None:
@@ -121,14 +125,14 @@ async def test_a_write_key_revoked_while_its_body_arrives_is_refused(world: Worl
             await world.access.revoke(key.id)
             go.set()
             assert problem(await waiting) == (401, "key_invalid")
-            assert problem(await http.put("/v1/data/dam/a", json=BODY)) == (401, "key_revoked")
+            assert problem(await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)) == (401, "key_revoked")
     assert not world.store.index.heads
     assert [(line["kind"], line["key_name"]) for line in events.all()] == [("revoked_key", "importer")] * 2
 
 
 async def test_a_write_key_survives_a_restart_with_its_terms(world: World) -> None:
     async with await writer(world, WriteTerms(("/dam",), 2)) as http:
-        assert (await http.put("/v1/data/dam/a", json=BODY)).status_code == 200
+        assert (await http.put("/v1/data/dam/a", json=BODY, headers=AS_SERIES)).status_code == 200
     (before,) = world.access.all_keys()
     await world.end()
     await world.begin()
@@ -142,7 +146,7 @@ async def test_writes_have_lines_with_the_name_of_the_key(world: World) -> None:
     with recorded_events() as events:
         async with await writer(world) as http:
             await http.put("/v1/data", json=bulk("/dam/a", "/dam/b"))
-            await http.put("/v1/data/other", json=BODY)
+            await http.put("/v1/data/other", json=BODY, headers=AS_SERIES)
     assert [(line["kind"], line["key_name"], line.get("changes"), line.get("code")) for line in events.all()] == [
         ("writes", "importer", 2, None),
         ("forbidden", "importer", None, "not_in_key"),
@@ -218,9 +222,9 @@ async def test_write_keys_may_use_the_same_idempotency_key(world: World) -> None
         await writer(world, WriteTerms(("/ext",))) as other,
     ):
         for _ in range(2):
-            assert (await one.put("/v1/data/mal", json=BODY, headers=headers)).status_code == 200
-            assert (await other.put("/v1/data/ext", json=BODY, headers=headers)).status_code == 200
-        reused = await one.put("/v1/data/mal/b", json=BODY, headers=headers)
+            assert (await one.put("/v1/data/mal", json=BODY, headers={**AS_SERIES, **headers})).status_code == 200
+            assert (await other.put("/v1/data/ext", json=BODY, headers={**AS_SERIES, **headers})).status_code == 200
+        reused = await one.put("/v1/data/mal/b", json=BODY, headers={**AS_SERIES, **headers})
         assert problem(reused) == (422, "idempotency_key_reused")
 
 
@@ -234,13 +238,13 @@ async def test_a_write_key_fills_its_own_part_of_the_store_alone(world: World) -
         refused = await one.put("/v1/data", json=bulk("/mal/c", "/mal/d"))
         assert problem(refused) == (422, "too_many_endpoints")
         assert "--endpoints" in refused.json()["detail"]
-        assert (await one.put("/v1/data/mal/c", json=BODY)).status_code == 200
+        assert (await one.put("/v1/data/mal/c", json=BODY, headers=AS_SERIES)).status_code == 200
         assert (await one.delete("/v1/data/mal/c")).status_code == 200
-        assert problem(await one.put("/v1/data/mal/d", json=BODY)) == (422, "too_many_endpoints")
-        assert (await one.put("/v1/data/mal/c", json=BODY)).status_code == 200
+        assert problem(await one.put("/v1/data/mal/d", json=BODY, headers=AS_SERIES)) == (422, "too_many_endpoints")
+        assert (await one.put("/v1/data/mal/c", json=BODY, headers=AS_SERIES)).status_code == 200
         assert (await one.delete("/v1/data/mal/c")).status_code == 200
         world.clock.advance(8 * 24 * 3600)
-        assert (await one.put("/v1/data/mal/d", json=BODY)).status_code == 200
+        assert (await one.put("/v1/data/mal/d", json=BODY, headers=AS_SERIES)).status_code == 200
         assert problem(await one.delete("/v1/data/mal/c")) == (404, "unknown_endpoint")
-        assert (await other.put("/v1/data/ext/a", json=BODY)).status_code == 200
-        assert (await operator.put("/v1/data/mal/e", json=BODY)).status_code == 200
+        assert (await other.put("/v1/data/ext/a", json=BODY, headers=AS_SERIES)).status_code == 200
+        assert (await operator.put("/v1/data/mal/e", json=BODY, headers=AS_SERIES)).status_code == 200

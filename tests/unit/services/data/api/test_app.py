@@ -11,7 +11,7 @@ from tests.unit.services.data.conftest import Rest, assert_problem
         ("POST", "/v1/data", {"PUT"}),
         ("GET", "/v1/data", {"PUT"}),
         ("POST", "/", {"GET", "HEAD"}),
-        ("POST", "/v1/data/a", {"GET", "HEAD", "PUT", "DELETE"}),
+        ("QUERY", "/v1/data/a", {"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"}),
         ("DELETE", "/v1/endpoints", {"GET", "HEAD"}),
         ("BREW", "/v1/endpoints", {"GET", "HEAD"}),
     ],

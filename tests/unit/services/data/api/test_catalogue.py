@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -16,23 +15,24 @@ from services.data.access.rights import common_rights
 from services.data.access.tokens import TokenRequest
 from services.data.api import catalogue
 from services.data.api.catalogue import MAX_NARROW_PARTS, MAX_PARTS, Catalogue, CataloguePage
-from services.data.datasets import parse_single
+from services.data.kinds.series import parse_single
 from services.data.store import EndpointHead
+from tests.support.small import AS_SERIES
 from tests.unit.services.data.conftest import BODY, Rest, assert_problem, body
 
 
 async def test_the_catalogue_lists_what_can_be_read(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/b", json=BODY)
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/b", json=BODY, headers=AS_SERIES)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     await rest.writer.delete("/v1/data/b")
     client, writes = rest.reader, {"Authorization": rest.writer.headers["authorization"]}
     listed = await client.get("/v1/endpoints")
     (entry,) = listed.json()["endpoints"]
     assert entry == {
         "endpoint": "/a",
+        "kind": "series",
+        "media_type": "application/vnd.diem.series+json",
         "title": "",
-        "area": "",
-        "quantity": "",
         "unit": "MW",
         "resolution": "PT1H",
         "version": 1_700_000_000_000,
@@ -41,7 +41,9 @@ async def test_the_catalogue_lists_what_can_be_read(rest: Rest) -> None:
         "gone": False,
     }
     again = {"If-None-Match": listed.headers["etag"]}
-    await rest.store.writer.put([replace(parse_single("/a", json.dumps(BODY).encode()), title="Load")], source="market")
+    await rest.store.writer.put(
+        [parse_single("/a", json.dumps(BODY).encode()).described(title="Load")], source="market"
+    )
     # Built at most once a second, except for holders of the write key.
     assert (await client.get("/v1/endpoints", headers=again)).status_code == 304
     assert (await client.get("/v1/endpoints", headers={**again, **writes})).status_code == 200
@@ -59,7 +61,7 @@ async def test_the_catalogue_lists_what_can_be_read(rest: Rest) -> None:
 async def test_the_catalogue_leaves_out_the_endpoints_of_canaries(rest: Rest) -> None:
     names = ["/a", "/canary/p0", "/canary/p1", "/canaryish", "/z"]
     for name in names:
-        await rest.writer.put(f"/v1/data{name}", json=BODY)
+        await rest.writer.put(f"/v1/data{name}", json=BODY, headers=AS_SERIES)
     await rest.writer.delete("/v1/data/canary/p1")
     listed = [entry["endpoint"] for entry in (await rest.writer.get("/v1/endpoints?gone=true")).json()["endpoints"]]
     assert listed == ["/a", "/canaryish", "/z"]
@@ -71,7 +73,7 @@ async def test_the_catalogue_leaves_out_the_endpoints_of_canaries(rest: Rest) ->
 async def test_the_catalogue_comes_in_parts(rest: Rest) -> None:
     names = [f"/{letter}" for letter in "edcba"]
     for name in names:
-        await rest.writer.put(f"/v1/data{name}", json=BODY)
+        await rest.writer.put(f"/v1/data{name}", json=BODY, headers=AS_SERIES)
     await rest.writer.delete("/v1/data/b")
     client = rest.reader
     found, after = [], ""
@@ -106,7 +108,7 @@ async def test_the_catalogue_is_built_at_most_once_a_second(rest: Rest, monkeypa
     made = entries_made(monkeypatch)
     client = rest.reader
     for value in range(20):
-        await rest.writer.put("/v1/data/a", json=body(value))
+        await rest.writer.put("/v1/data/a", json=body(value), headers=AS_SERIES)
         await asyncio.gather(*(client.get("/v1/endpoints") for _ in range(5)))
         rest.clock.advance(0.2)
     assert made["/a"] == 4
@@ -122,7 +124,7 @@ async def test_a_part_is_compressed_once(rest: Rest, monkeypatch: pytest.MonkeyP
     compress = gzip.compress
     monkeypatch.setattr(gzip, "compress", counted)
     for name in range(20):
-        await rest.writer.put(f"/v1/data/{name}", json=BODY)
+        await rest.writer.put(f"/v1/data/{name}", json=BODY, headers=AS_SERIES)
     client = rest.reader
     answers = await asyncio.gather(*(client.get("/v1/endpoints") for _ in range(5)))
     plain = await client.get("/v1/endpoints", headers={"Accept-Encoding": "identity"})
@@ -137,7 +139,7 @@ async def test_a_part_is_compressed_once(rest: Rest, monkeypatch: pytest.MonkeyP
 
 
 async def test_cached_parts_of_the_catalogue_are_bounded(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     kept = Catalogue(rest.store, rest.clock)
     for limit in range(1, 40):
         await kept.part(CataloguePage(limit=limit))
@@ -146,12 +148,12 @@ async def test_cached_parts_of_the_catalogue_are_bounded(rest: Rest) -> None:
 
 async def test_area_and_quantity_are_in_the_catalogue_and_stay_when_omitted(rest: Rest) -> None:
     await rest.store.writer.put(
-        [replace(parse_single("/a", json.dumps(body(1)).encode()), title="T", area="GR", quantity="load")]
+        [parse_single("/a", json.dumps(body(1)).encode()).described(title="T", area="GR", quantity="load")]
     )
     await rest.store.writer.put([parse_single("/a", json.dumps(body(2)).encode())])
     (entry,) = (await rest.reader.get("/v1/endpoints")).json()["endpoints"]
     assert (entry["title"], entry["area"], entry["quantity"]) == ("T", "GR", "load")
-    await rest.store.writer.put([replace(parse_single("/a", json.dumps(body(2)).encode()), area="BG")])
+    await rest.store.writer.put([parse_single("/a", json.dumps(body(2)).encode()).described(area="BG")])
     (entry,) = (await rest.reader.get("/v1/endpoints")).json()["endpoints"]
     assert (entry["title"], entry["area"], entry["quantity"]) == ("T", "BG", "load")
 
@@ -177,7 +179,7 @@ VISIBLE = {
 
 async def plans_of(rest: Rest) -> Access:
     for name in NAMES:
-        await rest.writer.put(f"/v1/data{name}", json=BODY)
+        await rest.writer.put(f"/v1/data{name}", json=BODY, headers=AS_SERIES)
     return await Access.open(PLANS, rest.store, rest.clock)
 
 
@@ -243,11 +245,11 @@ async def test_a_reader_learns_nothing_of_changes_that_it_may_not_see(rest: Rest
     http = await reader_of(rest, access, "dam")
     first = await http.get("/v1/endpoints")
     etag = {"If-None-Match": first.headers["etag"]}
-    await rest.writer.put("/v1/data/load/GR", json=body(6))
-    await rest.writer.put("/v1/data/load/new", json=body(6))
+    await rest.writer.put("/v1/data/load/GR", json=body(6), headers=AS_SERIES)
+    await rest.writer.put("/v1/data/load/new", json=body(6), headers=AS_SERIES)
     rest.clock.advance(2)
     assert (await http.get("/v1/endpoints", headers=etag)).status_code == 304
-    await rest.writer.put("/v1/data/dam/a", json=body(6))
+    await rest.writer.put("/v1/data/dam/a", json=body(6), headers=AS_SERIES)
     rest.clock.advance(2)
     changed = await http.get("/v1/endpoints", headers=etag)
     assert (changed.status_code, changed.headers["etag"] != first.headers["etag"]) == (200, True)

@@ -9,11 +9,12 @@ import httpx
 import pytest
 
 from services.data.store.reader import Reader
+from tests.support.small import AS_SERIES
 from tests.unit.services.data.conftest import BODY, HOUR, Rest, assert_problem, body
 
 
 async def test_what_was_put_is_read_with_its_version(rest: Rest) -> None:
-    put = await rest.writer.put("/v1/data/load/GR", json=BODY)
+    put = await rest.writer.put("/v1/data/load/GR", json=BODY, headers=AS_SERIES)
     assert put.json() == {"endpoint": "/load/GR", "version": 1_700_000_000_000, "changed": True}
     got = await rest.reader.get("/v1/data/load/GR")
     assert got.json() == {
@@ -28,14 +29,14 @@ async def test_what_was_put_is_read_with_its_version(rest: Rest) -> None:
 
 
 async def test_unchanged_data_is_accepted_without_a_new_version(rest: Rest) -> None:
-    first = await rest.writer.put("/v1/data/a", json=BODY)
+    first = await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     rest.clock.advance(1)
-    second = await rest.writer.put("/v1/data/a", json=BODY)
+    second = await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     assert second.json() == {**first.json(), "changed": False}
 
 
 async def test_csv_by_accept_has_an_etag_of_its_own(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     got = await rest.reader.get("/v1/data/a", headers={"Accept": "text/csv"})
     assert got.text == f"time,value\r\n{HOUR},5\r\n"
     assert got.headers["content-type"].startswith("text/csv; charset=utf-8")
@@ -43,22 +44,22 @@ async def test_csv_by_accept_has_an_etag_of_its_own(rest: Rest) -> None:
 
 
 async def test_a_client_that_accepts_neither_format_gets_406(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     assert_problem(await rest.reader.get("/v1/data/a", headers={"Accept": "image/png"}), 406, "not_acceptable")
 
 
 async def test_a_current_client_gets_304_until_the_data_changes(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     headers = {"If-None-Match": '"1700000000000-json"'}
     current = await rest.reader.get("/v1/data/a", headers=headers)
     assert (current.status_code, current.content) == (304, b"")
     assert current.headers["etag"] == '"1700000000000-json"'
-    await rest.writer.put("/v1/data/a", json=body(6))
+    await rest.writer.put("/v1/data/a", json=body(6), headers=AS_SERIES)
     assert (await rest.reader.get("/v1/data/a", headers=headers)).status_code == 200
 
 
 async def test_a_304_does_not_read_the_store(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     monkeypatch.delattr(Reader, "current")
     headers = {"If-None-Match": "*"}
     assert (await rest.reader.get("/v1/data/a", headers=headers)).status_code == 304
@@ -67,13 +68,13 @@ async def test_a_304_does_not_read_the_store(rest: Rest, monkeypatch: pytest.Mon
 async def test_unknown_endpoints_get_404_and_deleted_ones_410(rest: Rest) -> None:
     assert_problem(await rest.reader.get("/v1/data/a"), 404, "unknown_endpoint")
     assert_problem(await rest.writer.delete("/v1/data/a"), 404, "unknown_endpoint")
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     deleted = await rest.writer.delete("/v1/data/a")
     assert deleted.json() == {"endpoint": "/a", "version": 1_700_000_000_001, "changed": True}
     gone = assert_problem(await rest.reader.get("/v1/data/a"), 410, "gone")
     assert gone["version"] == 1_700_000_000_001
     assert_problem(await rest.writer.delete("/v1/data/a"), 410, "gone")
-    assert (await rest.writer.put("/v1/data/a", json=BODY)).json()["version"] == 1_700_000_000_002
+    assert (await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)).json()["version"] == 1_700_000_000_002
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ async def test_a_bad_name_is_refused_on_the_decoded_path(rest: Rest, name: str) 
 
 
 async def test_an_encoded_slash_is_a_slash(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/load/GR", json=BODY)
+    await rest.writer.put("/v1/data/load/GR", json=BODY, headers=AS_SERIES)
     url = httpx.URL("http://localhost:8080", raw_path=b"/v1/data/load%2FGR")
     assert (await rest.reader.get(url)).json()["endpoint"] == "/load/GR"
 
@@ -103,7 +104,7 @@ async def test_bulk_is_all_or_nothing(rest: Rest) -> None:
 
 
 async def test_invalid_csv_is_refused_with_the_line_and_the_old_data_stays(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     headers = {"Content-Type": "text/csv"}
     bad = await rest.writer.put("/v1/data/a", content=f"time,value\n{HOUR},x\n", headers=headers)
     problem = assert_problem(bad, 422, "invalid_dataset")
@@ -127,7 +128,7 @@ async def test_local_times_and_a_description_come_with_the_query(rest: Rest) -> 
     stored = await rest.writer.put(f"/v1/data/a?{query}", content="time,value\n2026-01-01T02:00,1\n", headers=headers)
     assert stored.status_code == 200
     assert (await rest.reader.get("/v1/data/a")).json()["points"] == [{"time": "2026-01-01T00:00:00Z", "value": 1}]
-    await rest.writer.put("/v1/data/a", json=BODY)  # which says nothing of it, so that it stays
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)  # which says nothing of it, so that it stays
     (entry,) = (await rest.writer.get("/v1/endpoints")).json()["endpoints"]
     assert [entry[name] for name in ("title", "area", "quantity")] == ["Load of Greece", "GR", "load"]
 
@@ -142,7 +143,9 @@ async def test_local_times_and_a_description_come_with_the_query(rest: Rest) -> 
     ],
 )
 async def test_a_wrong_description_is_refused(rest: Rest, query: str, detail: str) -> None:
-    problem = assert_problem(await rest.writer.put(f"/v1/data/a?{query}", json=BODY), 422, "invalid_dataset")
+    problem = assert_problem(
+        await rest.writer.put(f"/v1/data/a?{query}", json=BODY, headers=AS_SERIES), 422, "invalid_dataset"
+    )
     assert problem["detail"].startswith(detail)
     assert (await rest.reader.get("/v1/data/a")).status_code == 404
 
@@ -156,20 +159,24 @@ async def test_a_compressed_body_is_415(rest: Rest, path: str) -> None:
 
 
 async def test_a_body_that_is_too_large_names_the_limit_and_the_remedy(rest: Rest) -> None:
-    answer = await rest.writer.put("/v1/data/a", json={**BODY, "points": [{"time": HOUR, "value": 1}] * 2976})
+    answer = await rest.writer.put(
+        "/v1/data/a", json={**BODY, "points": [{"time": HOUR, "value": 1}] * 2976}, headers=AS_SERIES
+    )
     detail = assert_problem(answer, 413, "too_large")["detail"]
     assert detail.startswith("a body has at most 65536 bytes here")
-    assert "split it into several endpoints, as by month, or take a coarser resolution" in detail
+    assert detail.endswith("split it into several endpoints, or raise DIEM_DATASET_BYTES")
 
 
 async def test_another_unit_or_resolution_is_refused(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
-    assert_problem(await rest.writer.put("/v1/data/a", json=body(6, unit="%")), 422, "wrong_unit")
-    assert_problem(await rest.writer.put("/v1/data/a", json=body(6, resolution="PT30M")), 422, "wrong_unit")
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
+    assert_problem(await rest.writer.put("/v1/data/a", json=body(6, unit="%"), headers=AS_SERIES), 422, "wrong_unit")
+    assert_problem(
+        await rest.writer.put("/v1/data/a", json=body(6, resolution="PT30M"), headers=AS_SERIES), 422, "wrong_unit"
+    )
 
 
 async def test_an_endpoint_of_a_source_cannot_be_written(rest: Rest) -> None:
-    assert_problem(await rest.writer.put("/v1/data/owned", json=BODY), 409, "owned_by_source")
+    assert_problem(await rest.writer.put("/v1/data/owned", json=BODY, headers=AS_SERIES), 409, "owned_by_source")
     assert_problem(await rest.writer.delete("/v1/data/owned"), 409, "owned_by_source")
     bulk = {"datasets": [{"endpoint": "/free", **BODY}, {"endpoint": "/owned", **BODY}]}
     assert_problem(await rest.writer.put("/v1/data", json=bulk), 409, "owned_by_source")
@@ -178,14 +185,14 @@ async def test_an_endpoint_of_a_source_cannot_be_written(rest: Rest) -> None:
 
 async def test_an_idempotency_key_repeats_the_answer_and_refuses_another_request(rest: Rest) -> None:
     headers = {"Idempotency-Key": "k-1"}
-    first = await rest.writer.put("/v1/data/a", json=BODY, headers=headers)
+    first = await rest.writer.put("/v1/data/a", json=BODY, headers={**AS_SERIES, **headers})
     rest.clock.advance(1)
-    await rest.writer.put("/v1/data/a", json=body(6))
-    again = await rest.writer.put("/v1/data/a", json=BODY, headers=headers)
+    await rest.writer.put("/v1/data/a", json=body(6), headers=AS_SERIES)
+    again = await rest.writer.put("/v1/data/a", json=BODY, headers={**AS_SERIES, **headers})
     assert again.json() == first.json()
     assert (await rest.reader.get("/v1/data/a")).json()["points"][0]["value"] == 6
     for url, content in (("/v1/data/a", body(7)), ("/v1/data/b", BODY)):
-        reused = await rest.writer.put(url, json=content, headers=headers)
+        reused = await rest.writer.put(url, json=content, headers={**AS_SERIES, **headers})
         assert_problem(reused, 422, "idempotency_key_reused")
     deleted = await rest.writer.delete("/v1/data/a", headers={"Idempotency-Key": "k-2"})
     assert (await rest.writer.delete("/v1/data/a", headers={"Idempotency-Key": "k-2"})).json() == deleted.json()
@@ -201,7 +208,7 @@ async def test_a_bad_idempotency_key_is_refused(rest: Rest, key: str) -> None:
 async def test_a_write_without_the_key_changes_nothing(rest: Rest, authorization: str | None) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
     for response in (
-        await rest.reader.put("/v1/data/a", json=BODY, headers=headers),
+        await rest.reader.put("/v1/data/a", json=BODY, headers={**AS_SERIES, **headers}),
         await rest.reader.put("/v1/data", json={"datasets": []}, headers=headers),
         await rest.reader.delete("/v1/data/a", headers=headers),
     ):
@@ -212,12 +219,12 @@ async def test_a_write_without_the_key_changes_nothing(rest: Rest, authorization
 
 @pytest.mark.parametrize(
     "content_type",
-    ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "text/csv; charset=utf-16"],
+    ["application/x-www-form-urlencoded", "multipart/form-data", "", "text/csv; charset=utf-16"],
 )
-async def test_bodies_other_than_json_and_csv_are_refused(rest: Rest, content_type: str) -> None:
+async def test_a_body_without_a_usable_media_type_is_refused_with_the_remedy(rest: Rest, content_type: str) -> None:
     headers = {"Content-Type": content_type}
     response = await rest.writer.put("/v1/data/a", content=json.dumps(BODY), headers=headers)
-    assert_problem(response, 415, "unsupported_media_type")
+    assert "--json" in assert_problem(response, 415, "unsupported_media_type")["detail"]
 
 
 async def test_bulk_is_json_only(rest: Rest) -> None:
@@ -230,7 +237,7 @@ async def _chunks(count: int) -> AsyncIterator[bytes]:
         yield b" " * 16384
 
 
-@pytest.mark.parametrize(("url", "chunks"), [("/v1/data/a", 5), ("/v1/data", 65)])
+@pytest.mark.parametrize(("url", "chunks"), [("/v1/data/a", 5), ("/v1/data", 9)])
 async def test_an_oversize_body_is_refused_while_it_arrives(rest: Rest, url: str, chunks: int) -> None:
     headers = {"Content-Type": "application/json"}
     assert_problem(await rest.writer.put(url, content=_chunks(chunks), headers=headers), 413, "too_large")
@@ -244,7 +251,7 @@ async def test_bad_json_is_refused(rest: Rest) -> None:
 
 
 async def test_head_answers_like_get_without_a_body(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     response = await rest.reader.head("/v1/data/a")
     assert (response.status_code, response.headers["etag"]) == (200, '"1700000000000-json"')
 

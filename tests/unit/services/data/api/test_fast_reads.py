@@ -21,6 +21,7 @@ from services.data.api.rendered import OLD_S
 from tests.support.http_wire import connected
 from tests.support.http_wire import rest as end
 from tests.support.security_events import recorded_events
+from tests.support.small import AS_SERIES
 from tests.unit.services.data.conftest import BODY, WRITE_KEY, Rest, body
 
 HERE, THERE = "127.0.0.1", "192.0.2.1"
@@ -85,7 +86,7 @@ async def version(rest: Rest) -> int:
     """The version of ``/a``, the second one."""
     for value in (5, 6):
         rest.clock.advance(1)
-        accepted = (await rest.writer.put("/v1/data/a", json=body(value))).json()
+        accepted = (await rest.writer.put("/v1/data/a", json=body(value), headers=AS_SERIES)).json()
     return int(accepted["version"])
 
 
@@ -203,7 +204,7 @@ KEYED = {"Authorization": f"Bearer {KEY_TEXT}"}
 async def test_what_the_fast_path_leaves_to_the_routes_has_no_effect_of_its_own(
     rest: Rest, version: int, *, public: bool
 ) -> None:
-    await rest.writer.put("/v1/data/gone", json=BODY)
+    await rest.writer.put("/v1/data/gone", json=BODY, headers=AS_SERIES)
     await rest.writer.delete("/v1/data/gone")
     named = f"/v1/data/a?version={version}"
     requests = {
@@ -273,7 +274,7 @@ async def test_a_request_counts_for_the_client_behind_a_proxy(rest: Rest, versio
 async def test_an_old_version_is_answered_while_the_store_has_been_asked_lately(rest: Rest, version: int) -> None:
     listener, old = Listener(rest.api()), Asked(f"/v1/data/a?version={version}")
     rest.clock.advance(1)
-    await rest.writer.put("/v1/data/a", json=body(7))
+    await rest.writer.put("/v1/data/a", json=body(7), headers=AS_SERIES)
     expected = await listener.ask(old)
     assert (expected.status, listener.fast_answers) == (200, 0)
     assert await listener.ask(old) == expected
@@ -291,7 +292,7 @@ async def test_a_dataset_that_is_not_in_memory_is_left_to_the_routes(rest: Rest,
         await listener.ask(request)
         fast.append(listener.fast_answers > before)
     assert fast == [False, True, True]  # CSV is made of what the store has in memory
-    await rest.writer.put("/v1/data/a", json=body(7))
+    await rest.writer.put("/v1/data/a", json=body(7), headers=AS_SERIES)
     assert b'"value":7}' in (await listener.ask(Asked())).body
 
 

@@ -16,6 +16,7 @@ from services.data.api import guard
 from services.data.api.guard import Slots
 from tests.support.patience import PATIENCE_S
 from tests.support.security_events import recorded_events
+from tests.support.small import AS_SERIES
 from tests.unit.services.data.conftest import BODY, Rest, assert_problem
 
 
@@ -93,7 +94,7 @@ async def test_a_write_does_not_wait_behind_reads(rest: Rest, monkeypatch: pytes
     body = {"unit": "MW", "resolution": "PT1H", "points": [{"time": "2026-01-01T00:00:00Z", "value": 5}]}
     http = rest.make(options={"concurrent_reads": 1})
     key = {"Authorization": rest.writer.headers["authorization"]}
-    assert (await http.put("/v1/data/a", json=body, headers=key)).status_code == 200
+    assert (await http.put("/v1/data/a", json=body, headers={**AS_SERIES, **key})).status_code == 200
     go, begun, read = asyncio.Event(), asyncio.Event(), rest.store.reader.current
 
     async def stalled(endpoint: str) -> object:
@@ -104,7 +105,7 @@ async def test_a_write_does_not_wait_behind_reads(rest: Rest, monkeypatch: pytes
     monkeypatch.setattr(rest.store.reader, "current", stalled)
     reads = [asyncio.create_task(http.get("/v1/data/a")) for _ in range(20)]
     await begun.wait()
-    assert (await http.put("/v1/data/b", json=body, headers=key)).status_code == 200
+    assert (await http.put("/v1/data/b", json=body, headers={**AS_SERIES, **key})).status_code == 200
     assert not any(one.done() for one in reads)
     go.set()
     assert {answer.status_code for answer in await asyncio.gather(*reads)} == {200}
@@ -113,7 +114,7 @@ async def test_a_write_does_not_wait_behind_reads(rest: Rest, monkeypatch: pytes
 async def test_the_cost_of_an_answer_is_charged_to_the_address(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.data.api.cost.BYTES_PER_REQUEST", 50)
     for name in range(40):
-        await rest.writer.put(f"/v1/data/{name}", json=BODY)
+        await rest.writer.put(f"/v1/data/{name}", json=BODY, headers=AS_SERIES)
     client = rest.make(client="192.0.2.7", headers={"Accept-Encoding": "identity"})
     size = len((await client.get("/v1/endpoints")).content)
     assert size > 6_000
@@ -156,7 +157,7 @@ ALLOW = "access-control-allow-origin"
 
 
 async def test_no_page_of_another_origin_reads_what_anonymous_visitors_may(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     (rest.page / "assets").mkdir(parents=True)
     (rest.page / "diem.js").write_text("1")
     for path in (
@@ -178,7 +179,7 @@ async def test_no_page_of_another_origin_reads_what_anonymous_visitors_may(rest:
 
 
 async def test_pages_of_listed_origins_may_read_and_not_write(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     (rest.page / "assets").mkdir(parents=True)
     (rest.page / "diem.js").write_text("1")
     client = rest.make(options={"cors_origins": frozenset({OTHER})})
@@ -196,12 +197,12 @@ async def test_pages_of_listed_origins_may_read_and_not_write(rest: Rest) -> Non
         write = await client.options(url, headers={**PREFLIGHT, "Access-Control-Request-Method": "PUT"})
         assert write.status_code == 405
         assert "access-control-allow-methods" not in write.headers
-    put = await rest.writer.put("/v1/data/a", json=BODY, headers=PREFLIGHT)
+    put = await rest.writer.put("/v1/data/a", json=BODY, headers={**AS_SERIES, **PREFLIGHT})
     assert ALLOW not in put.headers
 
 
 async def test_a_preflight_that_announces_a_key_is_granted_and_the_request_without_a_key_is_not(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     announced = {**PREFLIGHT, "Access-Control-Request-Headers": "Authorization, if-none-match"}
     preflight = await rest.reader.options("/v1/data/a", headers=announced)
     assert (preflight.status_code, preflight.headers[ALLOW]) == (204, "*")
@@ -234,7 +235,7 @@ async def test_a_reader_beyond_its_rate_gets_429_with_retry_after(rest: Rest) ->
 
 async def test_the_write_key_is_not_rate_limited_and_wrong_keys_are(rest: Rest) -> None:
     wrong = rest.make(client="192.0.2.7", headers={"Authorization": "Bearer wrong"})
-    statuses = [(await wrong.put("/v1/data/a", json=BODY)).status_code for _ in range(101)]
+    statuses = [(await wrong.put("/v1/data/a", json=BODY, headers=AS_SERIES)).status_code for _ in range(101)]
     assert (statuses[99], statuses[100]) == (401, 429)
     key = rest.writer.headers["authorization"]
     right = rest.make(client="192.0.2.7", headers={"Authorization": key})
@@ -258,7 +259,7 @@ async def test_a_wrong_write_key_is_recorded_also_where_nobody_reads_without_a_k
 
 
 async def test_anonymous_reads_may_be_for_some_addresses_only(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=BODY)
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
     for address, status in (("127.0.0.1", 200), ("::1", 200), ("192.0.2.1", 401), (UNKNOWN, 401)):
         reader = rest.make(client=address, options={"anonymous": is_loopback})
         answer = await reader.get("/v1/data/a")

@@ -9,7 +9,8 @@ from starlette.requests import Request
 
 from services.data.api import history as history_api
 from services.data.api.history import HistoryApi
-from services.data.store.retention import StoredVersion
+from services.data.store import StoredVersion
+from tests.support.small import AS_SERIES
 from tests.unit.services.data.conftest import Rest, assert_problem
 
 
@@ -21,7 +22,7 @@ def one(*values: float | None) -> dict[str, object]:
 async def test_the_history_describes_how_versions_differ(rest: Rest) -> None:
     for values in ((1, 2), (1, 3, None), (1, 3, 4)):
         rest.clock.advance(1)
-        assert (await rest.writer.put("/v1/data/a", json=one(*values))).status_code == 200
+        assert (await rest.writer.put("/v1/data/a", json=one(*values), headers=AS_SERIES)).status_code == 200
     rest.clock.advance(1)
     await rest.writer.delete("/v1/data/a")
     answer = await rest.reader.get("/v1/history/a")
@@ -33,7 +34,7 @@ async def test_the_history_describes_how_versions_differ(rest: Rest) -> None:
     assert body["versions"][0]["time"] == "2023-11-14T22:13:24.000Z"
     again = await rest.reader.get("/v1/history/a", headers={"If-None-Match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    await rest.writer.put("/v1/data/a", json=one(1))
+    await rest.writer.put("/v1/data/a", json=one(1), headers=AS_SERIES)
     changed = await rest.reader.get("/v1/history/a", headers={"If-None-Match": answer.headers["etag"]})
     assert changed.status_code == 200
 
@@ -41,7 +42,7 @@ async def test_the_history_describes_how_versions_differ(rest: Rest) -> None:
 async def test_the_etag_of_a_history_changes_when_versions_expire(rest: Rest) -> None:
     for value in (1, 2, 3):
         rest.clock.advance(24 * 3600)
-        await rest.writer.put("/v1/data/a", json=one(value))
+        await rest.writer.put("/v1/data/a", json=one(value), headers=AS_SERIES)
     known = await rest.reader.get("/v1/history/a")
     assert len(known.json()["versions"]) == 3
     condition = {"If-None-Match": known.headers["etag"]}
@@ -54,7 +55,9 @@ async def test_the_etag_of_a_history_changes_when_versions_expire(rest: Rest) ->
 
 
 async def test_an_old_version_is_served_as_json_and_csv(rest: Rest) -> None:
-    (first, second) = [(await rest.writer.put("/v1/data/a", json=one(value))).json()["version"] for value in (1, 2)]
+    (first, second) = [
+        (await rest.writer.put("/v1/data/a", json=one(value), headers=AS_SERIES)).json()["version"] for value in (1, 2)
+    ]
     old = await rest.reader.get("/v1/data/a", params={"version": first})
     assert (old.json()["version"], old.json()["points"][0]["value"]) == (first, 1)
     assert old.headers["etag"] == f'"{first}-json"'
@@ -72,12 +75,12 @@ async def test_an_old_version_is_served_as_json_and_csv(rest: Rest) -> None:
 async def test_a_requested_version_is_served_even_if_replaced_during_the_read(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = (await rest.writer.put("/v1/data/a", json=one(1))).json()["version"]
+    first = (await rest.writer.put("/v1/data/a", json=one(1), headers=AS_SERIES)).json()["version"]
     read = rest.store.reader.current
 
     async def late(endpoint: str) -> StoredVersion:
         monkeypatch.undo()
-        await rest.writer.put("/v1/data/a", json=one(2))
+        await rest.writer.put("/v1/data/a", json=one(2), headers=AS_SERIES)
         return await read(endpoint)
 
     monkeypatch.setattr(rest.store.reader, "current", late)
@@ -98,7 +101,7 @@ async def test_concurrent_requests_share_one_description_of_a_history(
     monkeypatch.setattr(history_api, "describe", counted)
     client = rest.reader
     for value in (1, 2):
-        await rest.writer.put("/v1/data/a", json=one(value))
+        await rest.writer.put("/v1/data/a", json=one(value), headers=AS_SERIES)
         answers = await asyncio.gather(*(client.get("/v1/history/a") for _ in range(10)))
         answers.append(await client.get("/v1/history/a"))
         assert {len(answer.json()["versions"]) for answer in answers} == {value}
@@ -123,7 +126,7 @@ async def test_a_large_history_is_described_in_a_thread_and_charged(
     describe = history_api.describe
     monkeypatch.setattr(history_api, "describe", noted)
     for value in range(5):
-        await rest.writer.put("/v1/data/a", json=one(value))
+        await rest.writer.put("/v1/data/a", json=one(value), headers=AS_SERIES)
     client = rest.make(client="192.0.2.7")
     assert (await client.get("/v1/history/a")).status_code == 200
     assert threads
@@ -135,7 +138,7 @@ async def test_cached_descriptions_are_bounded(rest: Rest, monkeypatch: pytest.M
     monkeypatch.setattr(history_api, "MAX_BYTES", 400)
     api = HistoryApi(rest.store)
     for name in "abcdef":
-        await rest.writer.put(f"/v1/data/{name}", json=one(1))
+        await rest.writer.put(f"/v1/data/{name}", json=one(1), headers=AS_SERIES)
         scope = {"type": "http", "path": f"/v1/history/{name}", "headers": []}
         await api.versions(Request(scope))
     assert 1 <= len(api._descriptions) < 6
@@ -143,7 +146,7 @@ async def test_cached_descriptions_are_bounded(rest: Rest, monkeypatch: pytest.M
 
 
 async def test_a_version_that_is_not_retained_or_invalid_gets_a_problem(rest: Rest) -> None:
-    await rest.writer.put("/v1/data/a", json=one(1))
+    await rest.writer.put("/v1/data/a", json=one(1), headers=AS_SERIES)
     assert_problem(await rest.reader.get("/v1/data/a?version=5"), 404, "version_not_kept")
     assert_problem(
         await rest.reader.get("/v1/data/a?version=5", headers={"If-None-Match": "*"}), 404, "version_not_kept"

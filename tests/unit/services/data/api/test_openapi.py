@@ -7,12 +7,14 @@ from diem import __version__
 from diem.tokens.claims import MAX_PREFIXES
 from diem.tokens.verifier import MAX_TOKEN_BYTES
 from services.data.access.plans import MAX_TOKEN_S, MIN_TOKEN_S
+from services.data.api import bulk
 from services.data.api.catalogue import MAX_ENTRIES
 from services.data.api.page import openapi
 from services.data.api.problems import _STATUSES
 from services.data.api.status import MAX_ENDPOINTS
 from services.data.api.tokens import MAX_SUBJECT
-from services.data.datasets import MAX_BULK_BYTES, MAX_DATASET_BYTES, MAX_DATASETS, QUANTITIES, UNITS
+from services.data.kinds.series import QUANTITIES, UNITS
+from services.data.limits import DATASET_BYTES
 
 DOCUMENT = openapi()
 
@@ -22,14 +24,17 @@ def test_openapi_states_the_limits_of_the_code() -> None:
     assert DOCUMENT["info"]["version"] == __version__
     assert schemas["Unit"]["enum"] == sorted(UNITS)
     assert schemas["Quantity"]["enum"] == ["", *sorted(QUANTITIES)]
-    assert schemas["Bulk"]["properties"]["datasets"]["maxItems"] == MAX_DATASETS
+    assert schemas["Bulk"]["properties"]["datasets"]["maxItems"] == bulk.MAX_ENDPOINTS
     assert schemas["Usage"]["properties"]["endpoints"]["maxItems"] == MAX_ENDPOINTS
     wanted = schemas["TokenRequest"]["properties"]
     assert (wanted["seconds"]["minimum"], wanted["seconds"]["maximum"]) == (MIN_TOKEN_S, MAX_TOKEN_S)
     assert (wanted["subject"]["maxLength"], wanted["prefixes"]["maxItems"]) == (MAX_SUBJECT, MAX_PREFIXES)
     assert schemas["Token"]["properties"]["token"]["maxLength"] == MAX_TOKEN_BYTES
-    assert _body(paths["/v1/data/{endpoint}"]) == f"At most {MAX_DATASET_BYTES} bytes."
-    assert _body(paths["/v1/data"]) == f"At most {MAX_BULK_BYTES} bytes."
+    assert _body(paths["/v1/data/{endpoint}"]) == f"At most {DATASET_BYTES} bytes (DIEM_DATASET_BYTES)."
+    assert (
+        _body(paths["/v1/data"])
+        == f"At most {2 * DATASET_BYTES} bytes (twice DIEM_DATASET_BYTES), and {bulk.MAX_ENDPOINTS} endpoints."
+    )
     (limit,) = (one for one in paths["/v1/endpoints"]["get"]["parameters"] if one.get("name") == "limit")
     assert limit["schema"]["maximum"] == limit["schema"]["default"] == MAX_ENTRIES
 

@@ -1,8 +1,13 @@
-from services.data.api.rendered import CSV, JSON, OLD_S, OVERHEAD_BYTES, Rendered, RenderedVersions
+from services.data.api.rendered import OLD_S, OVERHEAD_BYTES, Rendered, RenderedVersions
+from services.data.kinds import KINDS, SERIES
+from services.data.store import StoredVersion
+
+FORMATS = {each.suffix: each for each in KINDS["series"].formats}
+JSON, CSV = FORMATS
 
 
-def made(version: int, size: int = 100, media_type: str = JSON, now: float = 0.0) -> Rendered:
-    return Rendered(version, media_type, b"x" * size, now)
+def made(version: int, size: int = 100, now: float = 0.0) -> Rendered:
+    return Rendered(StoredVersion(version, 0, 0, SERIES, b""), FORMATS[JSON], b"x" * size, now)
 
 
 def test_memory_is_bounded_and_the_least_recently_used_goes() -> None:
@@ -26,8 +31,8 @@ def test_what_does_not_fit_is_not_kept() -> None:
 def test_endpoints_versions_and_formats_are_kept_apart() -> None:
     versions = RenderedVersions()
     versions.put("/a", made(1))
-    for endpoint, version, media_type in (("/b", 1, JSON), ("/a", 2, JSON), ("/a", 1, CSV)):
-        assert versions.get(endpoint, version, media_type, current=True, now=0) is None
+    for endpoint, version, suffix in (("/b", 1, JSON), ("/a", 2, JSON), ("/a", 1, CSV)):
+        assert versions.get(endpoint, version, suffix, current=True, now=0) is None
 
 
 def test_old_versions_are_answered_for_a_while_and_the_current_one_for_ever() -> None:

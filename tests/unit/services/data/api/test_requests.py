@@ -2,7 +2,8 @@
 
 import pytest
 
-from services.data.api.requests import accepts_gzip, choose, has_etag, media_type
+from services.data.api.requests import accepts_gzip, choose, has_etag
+from services.data.kinds import media_type
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_etags_are_compared_weakly(header: str | None, expected: bool) -> None:
 def test_media_types_with_another_charset_are_refused() -> None:
     assert media_type("Application/JSON; charset=UTF-8") == "application/json"
     assert media_type('text/csv; charset="latin1"') == ""
-    assert media_type(None) == ""
+    assert media_type("") == ""
 
 
 @pytest.mark.parametrize(

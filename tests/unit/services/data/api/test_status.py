@@ -13,8 +13,8 @@ from services.data.access.access import Access
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.rights import common_rights
 from services.data.api import ApiOptions, make_api
-from services.data.datasets import parse_single
 from services.data.errors import InvalidDataset, StoreUnavailable
+from services.data.kinds.series import parse_single
 from services.data.sources.config import load
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Fault, Health, fault_of

@@ -20,6 +20,7 @@ from services.data.access.keys import WriteTerms
 from services.data.access.plans import AccessPlan, AccessPlans, RequestLimits
 from services.data.access.quota import day_of
 from tests.support.patience import PATIENCE_S
+from tests.support.small import AS_SERIES
 from tests.support.tokens import Issuer
 from tests.unit.services.data.access.test_access import NOON, serving
 from tests.unit.services.data.conftest import BODY, WRITE_KEY, assert_problem
@@ -73,7 +74,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     options: dict[str, Any] = {"anonymous": lambda _address: False, "loopback_rate": RateLimit(1, 20)}
     async with serving(tmp_path, *PLANS, **options) as made, made.http(client="127.0.0.1") as http:
         for name in ("/dam/a", "/load/a"):
-            assert (await http.put(f"/v1/data{name}", json=BODY, headers=bearer(WRITE_KEY))).status_code == 200
+            assert (
+                await http.put(f"/v1/data{name}", json=BODY, headers={**AS_SERIES, **bearer(WRITE_KEY)})
+            ).status_code == 200
         yield World(made.clock, made.access, http)
 
 

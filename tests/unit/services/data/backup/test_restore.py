@@ -43,7 +43,7 @@ async def test_a_backup_that_is_refused_changes_nothing(databases: Databases, tm
     lines = lines_of(tmp_path / "good")[:-1]
     (tmp_path / "cut").write_bytes((tmp_path / "good").read_bytes()[:-1])
     write_lines(tmp_path / "end", lines, end=False)
-    write_lines(tmp_path / "column", [line.replace(b'"resolution"', b'"resolutions"') for line in lines])
+    write_lines(tmp_path / "column", [line.replace(b'"labels"', b'"label"') for line in lines])
     write_lines(tmp_path / "empty", with_value(lines, "endpoints", "endpoint", None))
     write_lines(tmp_path / "text", with_value(lines, "endpoints", "version", "x"))
     write_lines(tmp_path / "key", with_value(lines, "api_keys", "prefixes", "x"))

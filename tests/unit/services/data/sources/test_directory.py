@@ -15,8 +15,8 @@ from pyarrow import parquet as pq
 
 from diem.process.clock import ManualClock
 from diem.protocol.update import iso
-from services.data.datasets import Dataset
 from services.data.errors import StoreUnavailable
+from services.data.kinds import Representation
 from services.data.sources.directory import DirectorySource, is_data
 from services.data.sources.source import Sink
 from services.data.sources.tables import DirectoryConfig
@@ -30,7 +30,7 @@ class Bench:
     def __init__(self, path: Path, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, **config: Any) -> None:
         self.path = path
         self.clock = ManualClock()
-        self.stored: list[Dataset] = []
+        self.stored: list[Representation] = []
         self.refuse: Exception | None = None
         defaults = {"prefix": "/files", "unit": "MW", "resolution": "PT1H"}
         table = {key: value for key, value in {**defaults, **config}.items() if value is not None}
@@ -40,7 +40,7 @@ class Bench:
             sleep=sleep,
         )
 
-    async def sink(self, datasets: Sequence[Dataset], *, source: str) -> None:
+    async def sink(self, datasets: Sequence[Representation], *, source: str) -> None:
         assert source == "files"
         if self.refuse:
             raise self.refuse
@@ -93,7 +93,12 @@ async def test_one_file_can_be_one_declared_endpoint(tmp_path: Path) -> None:
     write(tmp_path / "other.csv", "nonsense")
     await bench.looks()
     (dataset,) = bench.stored
-    assert (dataset.endpoint, dataset.unit, dataset.quantity, dataset.area) == ("/load", "MW", "load", "GR")
+    assert (dataset.endpoint, dataset.label("unit"), dataset.label("quantity"), dataset.label("area")) == (
+        "/load",
+        "MW",
+        "load",
+        "GR",
+    )
     assert bench.values == [("/load", b"1.5")]
     assert bench.error is None
 
@@ -103,7 +108,7 @@ async def test_an_endpoint_below_the_prefix_can_have_its_own_declaration(tmp_pat
     for name in "ab":
         write(tmp_path / f"{name}.csv", "time,value\n2026-06-01T03:00,5\n")
     await bench.looks()
-    assert [(one.endpoint, one.unit, one.title) for one in bench.stored] == [
+    assert [(one.endpoint, one.label("unit"), one.title) for one in bench.stored] == [
         ("/files/a", "EUR/MWh", "A"),
         ("/files/b", "MW", ""),
     ]
@@ -421,7 +426,7 @@ async def test_naive_timestamps_are_local_times_of_the_zone(tmp_path: Path) -> N
     )
     await bench.looks()
     assert bench.error is None
-    assert (bench.stored[0].unit, bench.stored[0].content.count(b"2026-10-25T0")) == ("kW", 3)
+    assert (bench.stored[0].label("unit"), bench.stored[0].content.count(b"2026-10-25T0")) == ("kW", 3)
     spring = pa.array([datetime(2026, 3, 29, 3)])  # noqa: DTZ001
     parquet(tmp_path / "a.parquet", {"time": spring, "value": pa.array([1]), "unit": pa.array(["kW"])})
     await bench.looks()

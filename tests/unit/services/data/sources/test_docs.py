@@ -10,8 +10,9 @@ import pytest
 
 from diem.process.clock import ManualClock
 from examples.market.simulation import SimulationConfig
-from services.data.datasets import QUANTITIES, SOURCE_UNITS, UNITS, Dataset
 from services.data.errors import DataError
+from services.data.kinds import Representation
+from services.data.kinds.series import QUANTITIES, SOURCE_UNITS, UNITS
 from services.data.sources import config, plugins
 from services.data.sources.runner import SourceRunner
 from services.data.sources.tables import DataTable
@@ -96,10 +97,10 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 async def test_the_example_of_a_plugin_works(tmp_path: Path, plugin: str) -> None:
     runner = SourceRunner.configured(config.load(write(tmp_path, plugin)), ManualClock())
     assert runner.claims.owner_of("/machine/load") == "machine"
-    stored: asyncio.Queue[Dataset] = asyncio.Queue()
+    stored: asyncio.Queue[Representation] = asyncio.Queue()
     refuse = True
 
-    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+    async def sink(datasets: Sequence[Representation], *, source: str) -> None:
         nonlocal refuse
         if refuse:
             refuse = False
@@ -113,7 +114,7 @@ async def test_the_example_of_a_plugin_works(tmp_path: Path, plugin: str) -> Non
     dataset = await asyncio.wait_for(stored.get(), PATIENCE_S)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    assert (dataset.endpoint, dataset.unit, dataset.resolution) == ("/machine/load", "1", "PT1M")
+    assert (dataset.endpoint, dataset.label("unit"), dataset.label("resolution")) == ("/machine/load", "1", "PT1M")
     (status,) = runner.status()
     assert (status["type"], status["failures"], status["endpoints"]) == ("loadavg", 1, 1)
 

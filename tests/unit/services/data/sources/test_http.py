@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from diem.process.backoff import retry_after_s
 from diem.process.clock import ManualClock
-from services.data import datasets
-from services.data.datasets import Dataset
 from services.data.errors import StoreUnavailable
+from services.data.kinds import Representation
+from services.data.kinds import series as datasets
 from services.data.sources.config import HttpConfig
 from services.data.sources.http import HttpSource, next_time
 
@@ -40,7 +40,7 @@ class Bench:
 
     def __init__(self, clock: ManualClock | None = None, **config: Any) -> None:
         self.requests: list[httpx.Request] = []
-        self.stored: list[Dataset] = []
+        self.stored: list[Representation] = []
         self.refuse: Exception | None = None
         self.answer: Answer = lambda _request: httpx.Response(200, text=CSV.format(1))
         self.jitter: list[tuple[float, float]] = []
@@ -55,7 +55,7 @@ class Bench:
         self.requests.append(request)
         return self.answer(request)
 
-    async def sink(self, datasets: Sequence[Dataset], *, source: str) -> None:
+    async def sink(self, datasets: Sequence[Representation], *, source: str) -> None:
         assert source == "prices"
         if self.refuse:
             raise self.refuse
@@ -70,7 +70,7 @@ async def test_datasets_of_an_answer_are_stored() -> None:
     bench = Bench(title="Prices")
     assert await bench.poll() == 10.0
     (dataset,) = bench.stored
-    assert (dataset.endpoint, dataset.unit, dataset.title) == ("/p", "MW", "Prices")
+    assert (dataset.endpoint, dataset.label("unit"), dataset.title) == ("/p", "MW", "Prices")
     assert bench.source.health.status()["ok"]
 
 
@@ -281,7 +281,7 @@ async def test_units_and_local_times_are_stored_in_canonical_form() -> None:
     bench.answer = lambda _request: httpx.Response(200, text="time,value\n2026-06-01T03:00,5000.1\n")
     await bench.poll()
     (dataset,) = bench.stored
-    assert (dataset.unit, dataset.quantity, dataset.area) == ("MW", "load", "GR")
+    assert (dataset.label("unit"), dataset.label("quantity"), dataset.label("area")) == ("MW", "load", "GR")
     assert dataset.content.endswith(b'"points":[{"time":"2026-06-01T00:00:00Z","value":5.0001}]}')
 
 
@@ -368,7 +368,7 @@ async def test_scheduled_polls_follow_the_wall_clock() -> None:
         requests.append(clock.wall_ms() / 1000)
         return httpx.Response(200, text=CSV.format(1))
 
-    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+    async def sink(datasets: Sequence[Representation], *, source: str) -> None:
         pass
 
     source = HttpSource(config, clock, sleep=sleep, transport=httpx.MockTransport(answer))
@@ -395,7 +395,7 @@ async def test_a_clock_that_was_days_ahead_delays_no_scheduled_poll() -> None:
             raise asyncio.CancelledError
         return httpx.Response(200, text=CSV.format(1))
 
-    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+    async def sink(datasets: Sequence[Representation], *, source: str) -> None:
         pass
 
     config = HttpConfig.model_validate({**POLLED, "at": ["00:31"]})

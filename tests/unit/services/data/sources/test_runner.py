@@ -8,8 +8,9 @@ import pytest
 
 from diem.process import metrics
 from diem.process.clock import ManualClock
-from services.data.datasets import Dataset, Point, build
 from services.data.errors import DataError
+from services.data.kinds import Representation
+from services.data.kinds.series import Dataset, Point, build
 from services.data.sources import runner
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Claim, Health, Sink
@@ -37,11 +38,11 @@ class Broken:
         await asyncio.Event().wait()
 
 
-async def run_until(done: asyncio.Event, kept: SourceRunner) -> list[Dataset]:
+async def run_until(done: asyncio.Event, kept: SourceRunner) -> list[Representation]:
     """Run sources until an event; return what they have written."""
-    stored: list[Dataset] = []
+    stored: list[Representation] = []
 
-    async def sink(datasets: Sequence[Dataset], *, source: str) -> None:
+    async def sink(datasets: Sequence[Representation], *, source: str) -> None:
         stored.extend(datasets)
 
     running = asyncio.create_task(kept.run(sink))
@@ -167,7 +168,7 @@ class Quick(Broken):
         self.health.succeeded()
 
 
-async def unused(datasets: Sequence[Dataset], *, source: str) -> None:
+async def unused(datasets: Sequence[Representation], *, source: str) -> None:
     raise AssertionError
 
 
@@ -198,12 +199,12 @@ GOOD = build("/odd/a", "MW", "PT1H", [Point(0, 1)])
     ("dataset", "why"),
     [
         (replace(GOOD, title="x" * 201), "/odd/a: the title has more than 200 characters"),
-        (replace(GOOD, area="x" * 65), "/odd/a: the area has more than 64 characters"),
-        (replace(GOOD, quantity="x" * 33), "/odd/a: the quantity has more than 32 characters"),
+        (GOOD.described(area="x" * 65), "/odd/a: the area has more than 64 characters"),
+        (GOOD.described(quantity="x" * 65), "/odd/a: the quantity has more than 64 characters"),
         (replace(GOOD, title="\ud800"), "/odd/a: the title is not valid text"),
         (replace(GOOD, endpoint="/odd/a b"), "'/odd/a b' is not an endpoint name"),
         (replace(GOOD, endpoint="/odd/" + "x" * 256), "longer than 256 bytes"),
-        (replace(GOOD, title="x" * 200, area="y" * 64, quantity="z" * 32), None),
+        (GOOD.described(title="x" * 200, area="y" * 64, quantity="z" * 32), None),
     ],
 )
 async def test_a_dataset_that_no_database_can_store_is_refused_before_the_transaction(

@@ -10,8 +10,8 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.process.clock import ManualClock
-from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
+from services.data.kinds.series import Dataset, Point, build
 from services.data.limits import HistoryLimits
 from services.data.store import IdempotencyKey, Store, retention
 from services.data.store.index import EndpointHead
@@ -68,7 +68,7 @@ async def test_unchanged_data_makes_no_version_and_no_history(databases: Databas
 
 async def test_a_version_replaced_within_its_transaction_is_retained(databases: Databases) -> None:
     store = await open_store(databases)
-    await_all = [store.writer.submit(Write(datasets=[dataset(value)])) for value in range(4)]
+    await_all = [store.writer.submit(Write([dataset(value)])) for value in range(4)]
     waiting = [asyncio.ensure_future(each) for each in await_all]
     await asyncio.sleep(0)
     async with store.serving():

@@ -9,14 +9,14 @@ import pytest
 
 from diem.process.clock import ManualClock
 from diem.protocol import update
-from services.data.datasets import Dataset, Point, build
-from services.data.datasets.form import body as json_body
 from services.data.errors import DataError, EndpointDeleted, StoreInUse, StoreUnavailable, UnknownEndpoint
+from services.data.kinds import SERIES
+from services.data.kinds.kind import envelope
+from services.data.kinds.series import Dataset, Point, build
 from services.data.limits import InlineLimits, StoreLimits
-from services.data.store import Store
+from services.data.store import Store, StoredVersion
 from services.data.store.database import database_at
 from services.data.store.reader import Cache
-from services.data.store.retention import StoredVersion
 from services.data.store.tables import Cursor
 from tests.support.databases import Databases
 from tests.support.patience import until
@@ -122,20 +122,20 @@ async def test_a_store_replaced_by_an_older_copy_stays_failed(databases: Databas
 def test_the_cache_is_bounded_in_bytes_and_evicts_the_least_recently_used() -> None:
     cache = Cache(100)
     for name in "abc":
-        cache.put(name, StoredVersion(1, 0, 0, b"x" * 40))
+        cache.put(name, StoredVersion(1, 0, 0, SERIES, b"x" * 40))
         cache.get("a")
     assert "a" in cache
     assert "b" not in cache
     assert "c" in cache
-    cache.put("big", StoredVersion(1, 0, 0, b"x" * 200))
+    cache.put("big", StoredVersion(1, 0, 0, SERIES, b"x" * 200))
     assert len(cache) == 0
 
 
 def test_the_cache_never_replaces_a_version_by_an_older_one() -> None:
     cache = Cache(100)
-    cache.put("a", StoredVersion(2, 0, 0, b"new"))
-    cache.put("a", StoredVersion(1, 0, 0, b"old"))
-    assert cache.get("a") == StoredVersion(2, 0, 0, b"new")
+    cache.put("a", StoredVersion(2, 0, 0, SERIES, b"new"))
+    cache.put("a", StoredVersion(1, 0, 0, SERIES, b"old"))
+    assert cache.get("a") == StoredVersion(2, 0, 0, SERIES, b"new")
     cache.drop("a")
     cache.drop("a")
     assert cache.get("a") is None
@@ -202,7 +202,7 @@ async def test_an_update_carries_the_dataset_that_get_answers_if_it_is_short_eno
         assert {name: carries(store, name) for name in expected} == expected
         change, stored = store.changes.get(b"/a"), await store.reader.current("/a")
         assert change is not None
-        body = json_body("/a", stored.version, stored.changed_ms, stored.content)
+        body = envelope("/a", stored)
         assert orjson.loads(change.value)["data"] == orjson.loads(body)
         await store.writer.delete("/a")
         assert not carries(store, "/a")

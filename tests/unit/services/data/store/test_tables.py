@@ -11,8 +11,8 @@ from sqlalchemy import Connection, inspect, text
 
 from services.data.access import records
 from services.data.access.keys import WriteTerms, new_key
-from services.data.datasets import Point, build
 from services.data.errors import DataError
+from services.data.kinds.series import Point, build
 from services.data.store import EndpointHead, Store, migrations
 from services.data.store.alembic_runs import downgrade
 from services.data.store.database import database_at

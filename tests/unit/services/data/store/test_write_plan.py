@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from diem.protocol.update import GONE
-from services.data.datasets import Dataset, Point, build
 from services.data.errors import EndpointDeleted, IdempotencyKeyReused, TooManyEndpoints, UnknownEndpoint, WrongUnit
+from services.data.kinds.series import Dataset, Point, build
 from services.data.store.index import EndpointHead
 from services.data.store.write_plan import (
     Accepted,
@@ -48,7 +48,7 @@ class Fake:
 
 
 def put(*datasets: Dataset, key: IdempotencyKey | None = None) -> Write:
-    return Write(datasets=datasets, key=key)
+    return Write(datasets, key=key)
 
 
 def versions(planned: WritePlan) -> list[Sequence[Accepted]]:

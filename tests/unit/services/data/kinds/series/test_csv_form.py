@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from services.data import datasets
-from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody, WrongUnit
+from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
+from services.data.kinds import series as datasets
 
 GOOD = b"time,value\n2026-01-01T00:00:00Z,81.2\n2026-01-01T01:00:00Z,\n"
 
@@ -121,12 +121,6 @@ def test_a_fault_of_an_option_names_the_option_and_no_line(known: dict[str, str]
 def test_local_times_are_those_of_the_zone() -> None:
     local = b"time,value\n2026-01-01T02:00,81.2\n2026-01-01T03:00,\n"
     assert parse(local, zone="Europe/Athens") == parse(GOOD)
-
-
-def test_a_dataset_that_is_too_large_names_points_limit_and_remedy() -> None:
-    rows = (f"2026-01-01T{n // 60:02d}:{n % 60:02d}:00Z,{n}.14\n" for n in range(1440))
-    with pytest.raises(DatasetTooLarge, match=r"1440 points .* at most are 65536 bytes: split it .* coarser"):
-        parse(("time,value\n" + "".join(rows)).encode(), resolution="PT1M")
 
 
 def test_another_unit_than_the_known_one_is_refused_with_the_line() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.data import datasets
-from services.data.datasets.json_form import deeper_than
-from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody, WrongUnit
+from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
+from services.data.kinds import series as datasets
+from services.data.kinds.json_text import deeper_than
 
 HOURS = [f"2026-01-01T{hour:02d}:00:00Z" for hour in range(24)]
 
@@ -117,45 +117,6 @@ def test_a_field_repeated_with_escapes_is_refused() -> None:
 def test_escapes_without_repeated_fields_are_accepted() -> None:
     text = json.dumps(document()).replace("EUR/MWh", "EUR\\/MWh")
     assert datasets.parse_single("/a", text.encode()).unit == "EUR/MWh"
-
-
-def test_a_body_above_the_limit_is_too_large() -> None:
-    with pytest.raises(DatasetTooLarge):
-        datasets.parse_single("/a", b" " * (datasets.MAX_DATASET_BYTES + 1))
-    with pytest.raises(DatasetTooLarge):
-        datasets.parse_bulk(b" " * (datasets.MAX_BULK_BYTES + 1))
-
-
-def test_a_dataset_that_grows_above_the_limit_in_canonical_form_is_too_large() -> None:
-    points = [datasets.Point(index * 60, 123456789.123) for index in range(1500)]
-    with pytest.raises(DatasetTooLarge):
-        datasets.build("/a", "MW", "PT1M", points)
-
-
-def test_bulk_keeps_the_order() -> None:
-    names = ["/b", "/a", "/c"]
-    body = encoded({"datasets": [{"endpoint": name, **document()} for name in names]})
-    assert [dataset.endpoint for dataset in datasets.parse_bulk(body)] == names
-
-
-@pytest.mark.parametrize(
-    ("value", "where"),
-    [
-        ([], "$"),
-        ({"datasets": [], "more": 1}, "$"),
-        ({"datasets": []}, "$.datasets"),
-        ({"datasets": [{"endpoint": f"/e{i}", **document()} for i in range(51)]}, "$.datasets"),
-        ({"datasets": [7]}, "$.datasets[0]"),
-        ({"datasets": [document()]}, "$.datasets[0]"),
-        ({"datasets": [{"endpoint": "no-slash", **document()}]}, "$.datasets[0].endpoint"),
-        ({"datasets": [{"endpoint": "/a", **document()}] * 2}, "$.datasets[1].endpoint"),
-        ({"datasets": [{"endpoint": "/a", **document(unit="x")}]}, "$.datasets[0].unit"),
-    ],
-)
-def test_a_wrong_bulk_is_refused_with_the_place(value: object, where: str) -> None:
-    with pytest.raises(InvalidDataset) as caught:
-        datasets.parse_bulk(encoded(value))
-    assert caught.value.where == where
 
 
 def test_the_configuration_completes_the_data_of_a_source() -> None:

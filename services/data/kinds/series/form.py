@@ -4,13 +4,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from diem.protocol.update import iso
-from services.data.datasets.times import (
+from services.data.errors import InvalidDataset
+from services.data.kinds.representation import SERIES, Representation, digest_of, label_text
+from services.data.kinds.series.times import (
     Instant,
     LocalClock,
     LocalDays,
@@ -19,16 +20,10 @@ from services.data.datasets.times import (
     parse_instant,
     parse_resolution,
 )
-from services.data.datasets.units import Conversion, check_quantity, conversion, unit
-from services.data.errors import DatasetTooLarge, InvalidDataset
+from services.data.kinds.series.units import Conversion, check_quantity, conversion, unit
 
-MAX_DATASET_BYTES: Final = 64 * 1024
-"""Largest dataset: its body as received, and its canonical bytes (docs/protocol.md section 6)."""
-SMALLER: Final = "split it into several endpoints, as by month, or take a coarser resolution"
-"""Remedy for too large a dataset."""
-MAX_BULK_BYTES: Final = 1024 * 1024
-MAX_DATASETS: Final = 50
-MAX_DEPTH: Final = 32
+WRITTEN_TOGETHER: Final = 50
+"""Maximum number of datasets that a source writes in one transaction."""
 MAX_MAGNITUDE: Final = 1e15
 """Larger values are considered mistakes; below, every whole number is exact in JSON."""
 
@@ -43,20 +38,39 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
-    """A valid dataset. ``content`` is its canonical JSON without endpoint and version: equal data, equal content.
+class Dataset(Representation):
+    """A representation of the kind series. Title, area and quantity describe it and are not part of the content."""
 
-    Title, area and quantity describe it and are not part of the content; empty ones are unknown.
-    """
+    @property
+    def unit(self) -> str:
+        """The unit of its values."""
+        return self.label("unit")
 
-    endpoint: str
-    unit: str
-    resolution: str
-    content: bytes
-    digest: bytes
-    title: str = ""
-    area: str = ""
-    quantity: str = ""
+    @property
+    def resolution(self) -> str:
+        """The distance between points."""
+        return self.label("resolution")
+
+    @property
+    def area(self) -> str:
+        """The area; empty: unknown."""
+        return self.label("area")
+
+    @property
+    def quantity(self) -> str:
+        """The quantity; empty: unknown."""
+        return self.label("quantity")
+
+    def described(self, *, title: str = "", area: str = "", quantity: str = "") -> "Dataset":
+        """Return the dataset with another description."""
+        labels = series_labels(self.unit, self.resolution, area, quantity)
+        return replace(self, title=title, labels=labels)
+
+
+@lru_cache(maxsize=4096)
+def series_labels(unit_: str, resolution: str, area: str = "", quantity: str = "") -> str:
+    """Return the labels of a series."""
+    return label_text({"unit": unit_, "resolution": resolution, "area": area, "quantity": quantity})
 
 
 def number(value: object) -> int | float:
@@ -76,17 +90,10 @@ def number(value: object) -> int | float:
     raise ValueError("a value is a number, or null for a gap")
 
 
-def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[str, Any]], title: str = "") -> Dataset:
-    """Make a dataset of checked points: ``{"time": <canonical text>, "value": <number() or None>}``.
-
-    Raises:
-        DatasetTooLarge: the canonical bytes exceed 64 KiB.
-    """
+def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[str, Any]]) -> Dataset:
+    """Make a dataset of checked points: ``{"time": <canonical text>, "value": <number() or None>}``."""
     content = orjson.dumps({"unit": unit_, "resolution": resolution.text, "points": points})
-    if len(content) > MAX_DATASET_BYTES:
-        found = f"the dataset of {endpoint} has {len(points)} points and {len(content)} bytes of JSON"
-        raise DatasetTooLarge(f"{found}, at most are {MAX_DATASET_BYTES} bytes: {SMALLER}")
-    return Dataset(endpoint, unit_, resolution.text, content, blake2b(content, digest_size=16).digest(), title)
+    return Dataset(endpoint, SERIES, content, digest_of(content), labels=series_labels(unit_, resolution.text))
 
 
 def build(
@@ -103,7 +110,6 @@ def build(
 
     Raises:
         InvalidDataset: the points are not on the grid of the resolution, do not ascend, or are no numbers.
-        DatasetTooLarge: the canonical bytes exceed 64 KiB.
     """
     try:
         step = parse_resolution(resolution)
@@ -122,7 +128,7 @@ def build(
             raise InvalidDataset(str(error), endpoint) from None
     if not checked:
         raise InvalidDataset("there are no points", endpoint)
-    return replace(seal(endpoint, unit_, step, checked, title), area=area, quantity=quantity)
+    return seal(endpoint, unit_, step, checked).described(title=title, area=area, quantity=quantity)
 
 
 def order_fault(seconds: int, previous: int, step: Resolution) -> str:
@@ -130,12 +136,6 @@ def order_fault(seconds: int, previous: int, step: Resolution) -> str:
     if seconds > previous:
         return f"is not on the grid of {step.text} (in UTC)"
     return "appears twice" if seconds == previous else "is earlier than the time before it"
-
-
-def body(endpoint: str, version: int, changed_ms: int, content: bytes) -> bytes:
-    """Render a stored dataset as JSON: endpoint, version and time, then its canonical bytes unchanged."""
-    head = f'{{"endpoint":"{endpoint}","version":{version},"time":"{iso(changed_ms)}",'
-    return head.encode() + content[1:]
 
 
 MAX_TITLE: Final = 200
@@ -204,7 +204,7 @@ class Declared:
         return Conversion(unit(unit_)) if self.clock is None or not self.converts else conversion(unit_, quantity)
 
     def seal(self, endpoint: str, unit_: str, step: Resolution, points: list[dict[str, Any]]) -> Dataset:
-        """Make a dataset of points checked and converted to ``unit_``; raises TooLarge."""
+        """Make a dataset of points checked and converted to ``unit_``."""
         known = self.of(endpoint)
-        sealed = seal(endpoint, unit_, step, points, known.title)
-        return replace(sealed, area=known.area, quantity=known.quantity)
+        sealed = seal(endpoint, unit_, step, points)
+        return sealed.described(title=known.title, area=known.area, quantity=known.quantity)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.data import datasets
-from services.data.datasets import Declared, EndpointDeclaration, LocalClock, zone
 from services.data.errors import InvalidDataset
+from services.data.kinds import series as datasets
+from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, zone
 
 ZONES = [
     "UTC", "Europe/Athens", "Europe/Berlin", "Europe/London", "America/New_York", "America/St_Johns",

@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 import orjson
 
 from diem.protocol import endpoints
-from services.data.datasets.form import Dataset, Declared, EndpointDeclaration, number, order_fault
-from services.data.datasets.times import LocalClock, parse_resolution
-from services.data.datasets.units import Conversion
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
+from services.data.kinds.series.form import Dataset, Declared, EndpointDeclaration, number, order_fault
+from services.data.kinds.series.times import LocalClock, parse_resolution
+from services.data.kinds.series.units import Conversion
 
 _COLUMNS: Final = ("time", "value", "unit", "endpoint")
 _MAX_FIELD: Final = 512
@@ -188,7 +188,7 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
     previous = -1
     line = rows[0].line
     try:
-        endpoints.check(name)
+        endpoints.check_written(name)
         days = declared.days(step)
         for line, time, value, row_unit, _ in rows:
             if row_unit and row_unit != unit:

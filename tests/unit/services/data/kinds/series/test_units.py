@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.data.datasets.units import QUANTITIES, SOURCE_UNITS, UNITS, conversion, quantity
+from services.data.kinds.series.units import QUANTITIES, SOURCE_UNITS, UNITS, conversion, quantity
 
 VALUES = st.integers(-(10**12), 10**12) | st.decimals("-1e6", "1e6", places=6).map(float)
 

@@ -1,19 +1,12 @@
-"""Parses datasets from JSON; refuses bodies with deep nesting or repeated fields."""
+"""Parses datasets from JSON."""
 
-import json
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
-import orjson
-
 from diem.protocol import endpoints
-from services.data.datasets.form import (
-    MAX_BULK_BYTES,
-    MAX_DATASET_BYTES,
-    MAX_DATASETS,
-    MAX_DEPTH,
-    SMALLER,
+from services.data.errors import InvalidDataset, WrongUnit
+from services.data.kinds.json_text import load, refuse_repeated_keys
+from services.data.kinds.series.form import (
     Dataset,
     Declared,
     EndpointDeclaration,
@@ -21,9 +14,8 @@ from services.data.datasets.form import (
     order_fault,
     seal,
 )
-from services.data.datasets.times import Instant, LocalDays, Resolution, parse_instant, parse_resolution
-from services.data.datasets.units import Conversion, unit
-from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody, WrongUnit
+from services.data.kinds.series.times import Instant, LocalDays, Resolution, parse_instant, parse_resolution
+from services.data.kinds.series.units import Conversion, unit
 
 
 def points_of(
@@ -83,66 +75,6 @@ def _explain_point(point: object, where: str) -> NoReturn:
     raise InvalidDataset("a time is a string like 2026-01-01T00:00:00Z", f"{where}.time")
 
 
-# One pass drops everything but structure, a few hundred brackets of a usual body.
-_KEEP: Final = b'[]{}"\\'
-_DROP: Final = bytes(byte for byte in range(256) if byte not in _KEEP)
-_AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[{]|[\]}]', re.DOTALL)
-
-
-def deeper_than(text: bytes, limit: int) -> bool:
-    """Return whether arrays and objects are nested more than ``limit`` deep; arbitrary for text that is not JSON.
-
-    Linear, and for usual bodies without a Python step per byte: after dropping all else, strings without brackets are
-    ``""``; removing those leaves pure structure, and each round removes its innermost level.
-    """
-    skeleton = text.translate(_AS_ARRAYS, _DROP)
-    if b"\\" not in skeleton:
-        structure = skeleton.replace(b'""', b"")
-        if b'"' not in structure:
-            for _ in range(limit):
-                if not structure:
-                    return False
-                structure = structure.replace(b"[]", b"")
-            if not structure:
-                return False
-    # A string contains brackets or escapes, or the nesting is really deep: count token by token.
-    depth = 0
-    for match in _TOKEN.finditer(text):
-        token = match[0]
-        if token in (b"[", b"{"):
-            depth += 1
-            if depth > limit:
-                return True
-        elif token in (b"]", b"}"):
-            depth -= 1
-    return False
-
-
-def refuse_repeated_keys(body: bytes, expected: dict[str, int]) -> None:
-    """Refuse an object with two fields of the same name: parsers differ in which they use (RFC 8259 section 4).
-
-    In a valid body a field's name occurs only as a field, unless written with escapes; so counting the names proves
-    their uniqueness without a second parser. Only a wrong count causes a second parse.
-
-    Raises:
-        InvalidDataset: a field is repeated.
-    """
-    if b"\\" not in body and all(body.count(f'"{name}"'.encode()) == n for name, n in expected.items()):
-        return
-    json.loads(body, object_pairs_hook=_unique)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise InvalidDataset(
-            f"the field {next(n for n in names if names.count(n) > 1)[:40]!r} appears twice in one object"
-        )
-    return found
-
-
 _SINGLE: Final = frozenset({"unit", "resolution", "points"})
 _IN_BULK: Final = _SINGLE | {"endpoint"}
 
@@ -151,32 +83,29 @@ def parse_single(endpoint: str, body: bytes) -> Dataset:
     """Parse the body of a PUT to one endpoint: ``{"unit", "resolution", "points"}``.
 
     Raises:
-        DatasetTooLarge, MalformedBody, InvalidDataset: the body is refused as a whole.
+        MalformedBody, InvalidDataset: the body is refused as a whole.
     """
-    if len(body) > MAX_DATASET_BYTES:
-        raise DatasetTooLarge(f"a dataset has at most {MAX_DATASET_BYTES} bytes: {SMALLER}")
-    dataset = _dataset(endpoint, _load(body), _SINGLE, "$")
+    dataset = _dataset(endpoint, load(body), _SINGLE, "$")
     refuse_repeated_keys(body, {"unit": 1, "points": 1, "resolution": 1, **_point_keys(dataset)})
     return dataset
 
 
-def parse_bulk(body: bytes) -> list[Dataset]:
-    """Parse the body of a bulk PUT: 1 to 50 of ``{"datasets": [{"endpoint", "unit", "resolution", "points"}, ...]}``.
+def parse_bulk(body: bytes, raw: dict[str, Any], *, unique: bool = False) -> list[Dataset]:
+    """Parse ``{"datasets": [{"endpoint", "unit", "resolution", "points"}, ...]}``.
+
+    Args:
+        body: the JSON.
+        raw: the same, parsed; other fields are ignored.
+        unique: no field is repeated.
 
     Raises:
-        DatasetTooLarge, MalformedBody, InvalidDataset: the body is refused as a whole.
+        InvalidDataset: the body is refused as a whole.
     """
-    if len(body) > MAX_BULK_BYTES:
-        raise DatasetTooLarge(f"a bulk request has at most {MAX_BULK_BYTES} bytes")
-    raw = _load(body)
-    if type(raw) is not dict or raw.keys() != {"datasets"} or type(raw["datasets"]) is not list:
-        raise InvalidDataset('expected an object with "datasets", an array, and nothing else', "$")
-    if not 1 <= len(raw["datasets"]) <= MAX_DATASETS:
-        raise InvalidDataset(f"1 to {MAX_DATASETS} datasets in one request, not {len(raw['datasets'])}", "$.datasets")
     datasets = [_dataset(endpoint, item, _IN_BULK, where) for where, endpoint, item in _named(raw["datasets"])]
-    expected = {"datasets": 1} | dict.fromkeys(("endpoint", "unit", "resolution", "points"), len(datasets))
-    points = sum(len(item["points"]) for item in raw["datasets"])
-    refuse_repeated_keys(body, {**expected, "time": points, "value": points})
+    if not unique:
+        expected = {"datasets": 1} | dict.fromkeys(("endpoint", "unit", "resolution", "points"), len(datasets))
+        points = sum(len(item["points"]) for item in raw["datasets"])
+        refuse_repeated_keys(body, {**expected, "time": points, "value": points})
     return datasets
 
 
@@ -197,7 +126,7 @@ def parse_source(
 
 def read_json(body: bytes, declared: Declared) -> list[Dataset]:
     """Parse like :func:`parse_source`, completed by all declarations of a configuration."""
-    raw = _load(body)
+    raw = load(body)
     if declared.endpoint is not None:
         item = {"points": raw} if type(raw) is list else raw
         return [_completed(declared.endpoint, item, declared, "$")]
@@ -276,19 +205,9 @@ def _endpoint(raw: object, where: str) -> str:
     if not isinstance(name, str):
         raise InvalidDataset('a dataset is an object with an "endpoint"', where)
     try:
-        return endpoints.check(name)
+        return endpoints.check_written(name)
     except endpoints.BadName as error:
         raise InvalidDataset(str(error), f"{where}.endpoint") from None
-
-
-def _load(body: bytes) -> Any:  # noqa: ANN401  # any JSON value
-    if deeper_than(body, MAX_DEPTH):
-        raise MalformedBody(f"JSON nested more than {MAX_DEPTH} deep")
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        found = "this is a page of HTML, or XML" if body.lstrip()[:1] == b"<" else str(error)
-        raise MalformedBody(f"not JSON: {found}") from None
 
 
 def _point_keys(dataset: Dataset) -> dict[str, int]:

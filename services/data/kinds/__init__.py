@@ -1,0 +1,94 @@
+"""Kinds of data: what an endpoint may hold, and how bodies become representations. Pure.
+
+Reading order: ``representation`` (what the core carries), ``kind`` (the interface), ``series``, ``document``
+(``json_text``, ``json_patch``), ``octets``, ``notice``, ``collection``.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from services.data.kinds.collection import Collection
+from services.data.kinds.document import Document
+from services.data.kinds.kind import Body, Format, Kind, Stored
+from services.data.kinds.notice import Notice
+from services.data.kinds.octets import OCTETS, Octets, is_shown
+from services.data.kinds.representation import (
+    COLLECTION,
+    DOCUMENT,
+    MAX_MEDIA_TYPE,
+    NO_LABELS,
+    NOTICE,
+    SERIES,
+    Representation,
+    labels_of,
+    merge_labels,
+    seal,
+)
+from services.data.kinds.series.kind import CSV, Series
+
+__all__ = [
+    "COLLECTION",
+    "CSV",
+    "DOCUMENT",
+    "KINDS",
+    "MAX_MEDIA_TYPE",
+    "NOTICE",
+    "NO_LABELS",
+    "OCTETS",
+    "SERIES",
+    "Body",
+    "Format",
+    "Kind",
+    "Representation",
+    "Stored",
+    "is_shown",
+    "kind_of",
+    "labels_of",
+    "media_type",
+    "merge_labels",
+    "seal",
+]
+
+_SERIES, _DOCUMENT, _OCTETS, _NOTICE, _COLLECTION = Series(), Document(), Octets(), Notice(), Collection()
+KINDS: Final[dict[str, Kind]] = {each.name: each for each in (_SERIES, _DOCUMENT, _OCTETS, _NOTICE, _COLLECTION)}
+_OWN: Final = {SERIES: _SERIES, CSV: _SERIES, NOTICE: _NOTICE, COLLECTION: _COLLECTION}
+_NAME: Final = r"[A-Za-z0-9!#$&^_.+-]+"
+_MEDIA_TYPE: Final = re.compile(rf"{_NAME}/{_NAME}")
+_PARAMETER: Final = re.compile(rf"\s*({_NAME})=(?:({_NAME})|\"({_NAME})\")\s*")
+
+
+@lru_cache(256)
+def kind_of(name: str) -> Kind:
+    """Return the kind of a canonical media type (docs/adr/0031): the type alone decides, never the content."""
+    essence = name.partition(";")[0]
+    if (own := _OWN.get(essence)) is not None:
+        return own
+    return _DOCUMENT if essence == DOCUMENT or essence.endswith("+json") else _OCTETS
+
+
+@lru_cache(256)
+def media_type(text: str) -> str:
+    """Return the canonical form of a media type (RFC 9110 section 8.3.1); empty for another text.
+
+    Names are in lower case, without blanks and quotes; JSON and CSV are in UTF-8 and have no charset.
+    """
+    essence, *parameters = text.split(";")
+    essence = essence.strip().lower()
+    if _MEDIA_TYPE.fullmatch(essence) is None:
+        return ""
+    made = [essence]
+    for parameter in parameters:
+        if not parameter.strip():
+            continue
+        match = _PARAMETER.fullmatch(parameter)
+        if match is None:
+            return ""
+        name, value = match[1].lower(), match[2] or match[3]
+        if kind_of(essence) is not _OCTETS:
+            if name == "charset" and value.lower() not in {"utf-8", "utf8", "us-ascii"}:
+                return ""
+        else:
+            made.append(f"{name}={value.lower() if name == 'charset' else value}")
+    canonical = ";".join(made)
+    return canonical if len(canonical) <= MAX_MEDIA_TYPE else ""

@@ -1,0 +1,38 @@
+"""The kind ``document``: any JSON value."""
+
+from typing import Final
+
+import orjson
+
+from services.data.kinds import json_patch
+from services.data.kinds.json_text import canonical
+from services.data.kinds.kind import Body, Format, Kind, Stored
+from services.data.kinds.representation import Representation, seal
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+
+
+class Document(Kind):
+    """A JSON value, answered as it is."""
+
+    name = "document"
+    formats = (Format("json"),)
+    patches = frozenset({MERGE_PATCH, JSON_PATCH})
+
+    def parse(self, endpoint: str, body: Body) -> Representation:
+        """Check the JSON and write it in one form."""
+        return seal(endpoint, body.media_type, canonical(body.content), body.title)
+
+    def patch(self, endpoint: str, stored: Stored, body: Body) -> Representation:
+        """Apply a Merge Patch (RFC 7396) or a JSON Patch (RFC 6902)."""
+        patch = orjson.loads(canonical(body.content))
+        apply = json_patch.merge if body.media_type == MERGE_PATCH else json_patch.apply
+        made = apply(orjson.loads(stored.content), patch)
+        # Nesting may have grown.
+        return seal(endpoint, stored.media_type, canonical(orjson.dumps(made)), body.title)
+
+    def inline(self, endpoint: str, stored: Stored) -> bytes | None:
+        """Return the document, and its media type."""
+        del endpoint
+        return b'%b,"media_type":"%b"' % (stored.content, stored.media_type.encode())

@@ -1,0 +1,71 @@
+"""Collections in the store: kept with their members, through lost answers, restarts and earlier releases."""
+
+import pytest
+from sqlalchemy import delete
+
+from services.data.errors import StoreUnavailable
+from services.data.kinds import COLLECTION
+from services.data.store import Store
+from services.data.store.database import database_at
+from services.data.store.tables import ENDPOINTS
+from tests.support.databases import Databases
+from tests.unit.services.data.stores import dataset, lose_answers, open_store
+
+
+def members(store: Store) -> dict[str, bytes]:
+    """Return the content of every collection that exists."""
+    heads = store.index.heads.items()
+    return {
+        name: store.index.content_of(name) for name, head in heads if head.media_type == COLLECTION and not head.gone
+    }
+
+
+EXPECTED = {"/a/": b'{"members":["/a/b/"]}', "/a/b/": b'{"members":["/a/b/c","/a/b/d"]}'}
+
+
+async def test_collections_survive_a_restart(databases: Databases) -> None:
+    store = await open_store(databases)
+    async with store.serving():
+        await store.writer.put([dataset("/a/b/c"), dataset("/a/b/d"), dataset("/top")])
+        assert members(store) == EXPECTED
+        heads = dict(store.index.heads)
+    again = await open_store(databases)
+    async with again.serving():
+        assert again.index.heads == heads
+        assert members(again) == EXPECTED
+
+
+async def test_a_store_of_an_earlier_release_gets_its_collections_once(databases: Databases) -> None:
+    store = await open_store(databases)
+    async with store.serving():
+        await store.writer.put([dataset("/a/b/c"), dataset("/a/b/d"), dataset("/top")])
+    database = database_at(databases.url(), 5)
+    async with database.writing() as connection:
+        await connection.execute(delete(ENDPOINTS).where(ENDPOINTS.c.media_type == COLLECTION))
+        await connection.commit()
+    await database.close()
+    upgraded = await open_store(databases)
+    async with upgraded.serving():
+        assert members(upgraded) == EXPECTED
+        sequence = upgraded.index.changes.sequence
+        (accepted,) = await upgraded.writer.put([dataset("/a/b/e")])
+        assert accepted.changed
+    again = await open_store(databases)
+    async with again.serving():
+        assert again.index.changes.sequence == sequence + 2
+        assert b'"/a/b/e"' in members(again)["/a/b/"]
+
+
+async def test_a_commit_with_a_lost_answer_is_in_the_collections(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(databases)
+    async with store.serving():
+        with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
+            lose_answers(patch)
+            await store.writer.put([dataset("/a/b/c")])
+        await store.writer.put([dataset("/a/b/d")])
+        assert members(store) == EXPECTED
+        await store.writer.delete("/a/b/c")
+        await store.writer.delete("/a/b/d")
+        assert members(store) == {}

@@ -4,8 +4,10 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from services.data.store import MARK_FILE, Store
 from services.data.store.rollback_guard import HighWaterMark, MarkFile
 
 Diem = Callable[..., int]
+Pipe = Callable[[], tuple[TextIOWrapper, TextIOWrapper]]
 ROOT = Path(__file__).parents[4]
 
 
@@ -110,27 +113,51 @@ def test_a_key_cannot_hide_itself_by_its_name(diem: Diem, capsys: pytest.Capture
     assert "?[2K?" in capsys.readouterr().out
 
 
-def test_a_backup_goes_through_pipes(tmp_path: Path) -> None:
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    """Return a function that makes a pipe and returns its ends, each as a standard stream is; a few KiB fit into it."""
+    with ExitStack() as opened:
+
+        def make() -> tuple[TextIOWrapper, TextIOWrapper]:
+            reading, writing = os.pipe()
+            return opened.enter_context(os.fdopen(reading)), opened.enter_context(os.fdopen(writing, "w"))
+
+        yield make
+
+
+def test_a_backup_goes_through_pipes(
+    diem: Diem, tmp_path: Path, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As to and from a program that encrypts it; what such a program has lost is refused."""
     write(f"sqlite:///{tmp_path / 'one.db'}", 7)
-    diem = f"{sys.executable} -m deploy"
-
-    def run(command: str) -> subprocess.CompletedProcess[str]:
-        argv = ["bash", "-o", "pipefail", "-c", command]
-        return subprocess.run(
-            argv, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-        )
-
-    kept = run(f"{diem} backup - --database-url sqlite:///one.db | gzip > file.gz")
-    assert kept.returncode == 0
-    assert kept.stderr.startswith("the backup has 1 endpoints, at position 1 of store ")
-    assert run(f"gunzip < file.gz | {diem} restore - --database-url sqlite:///two.db").returncode == 0
-    assert b'"value":7' in read(f"sqlite:///{tmp_path / 'two.db'}")[1]
-    cut = run(f"gunzip < file.gz | head -c 300 | {diem} restore - --database-url sqlite:///two.db --replace")
-    assert cut.returncode == 1
-    assert cut.stderr.endswith("the rest is missing; nothing was changed\n")
-    assert run(f"{diem} backup - --database-url sqlite:///one.db | true").returncode in {0, 1}
+    reading, writing = pipe()
+    with monkeypatch.context() as streams:
+        streams.setattr(sys, "stdout", writing)
+        assert diem("backup", "-", "--database-url", "sqlite:///one.db") == 0
+    writing.close()
+    assert capsys.readouterr().err.startswith("the backup has 1 endpoints, at position 1 of store ")
+    content = bytes(reading.buffer.read())
+    for kept, code in ((content, 0), (content[: len(content) // 2], 1)):
+        reading, writing = pipe()
+        writing.buffer.write(kept)
+        writing.close()
+        monkeypatch.setattr(sys, "stdin", reading)
+        assert diem("restore", "-", "--database-url", "sqlite:///two.db", "--replace") == code
+        assert b'"value":7' in read(f"sqlite:///{tmp_path / 'two.db'}")[1]
+    assert capsys.readouterr().err.endswith("the rest is missing; nothing was changed\n")
     assert [path.name for path in tmp_path.glob("*.part")] == []
+
+
+def test_a_backup_into_a_pipe_without_a_reader_is_one_line(tmp_path: Path, pipe: Pipe) -> None:
+    write(f"sqlite:///{tmp_path / 'one.db'}", 7)
+    reading, writing = pipe()
+    reading.close()
+    argv = (sys.executable, "-m", "deploy", "backup", "-", "--database-url", "sqlite:///one.db")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        argv, cwd=tmp_path, env=environment, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (1, "diem: the backup of one.db failed: [Errno 32] Broken pipe\n")
 
 
 def test_a_backup_is_for_its_owner_and_does_not_follow_a_planted_symlink(diem: Diem, tmp_path: Path) -> None:

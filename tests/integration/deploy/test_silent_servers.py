@@ -55,6 +55,36 @@ async def _accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
+class Hanging:
+    """A server that may begin to hang: it still accepts connections, and answers nothing."""
+
+    def __init__(self, *, answers_probes: bool = False) -> None:
+        self.handshakes = 0
+        """Those that it has not answered."""
+        self.is_hung = False
+        self._answers_probes = answers_probes
+        self._clients: list[asyncio.StreamWriter] = []
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        is_probe = head.startswith(b"GET /livez ")
+        if self.is_hung and not (is_probe and self._answers_probes):
+            self.handshakes += not is_probe
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            return
+        reader.feed_data(head)
+        if not is_probe:
+            self._clients.append(writer)
+        await _accept(reader, writer)
+
+    def lose_clients(self) -> None:
+        """All that it had go elsewhere, as they do after a silence: then it has the fewest."""
+        for writer in self._clients:
+            writer.close()
+
+
 def _waiting(listener: socket.socket) -> int:
     """Close the connections that the kernel has accepted and nobody else has; return their number."""
     for count in itertools.count():
@@ -67,11 +97,16 @@ def _waiting(listener: socket.socket) -> int:
 
 @contextlib.asynccontextmanager
 async def serving(
-    slots: tuple[int, ...], directory: Path, failed_s: int = nginx.FAILED_S, probe_s: int = int(PATIENCE_S)
+    slots: tuple[int, ...],
+    directory: Path,
+    failed_s: int = nginx.FAILED_S,
+    probe_s: int = int(PATIENCE_S),
+    silence_s: int = 9,
 ) -> AsyncIterator[Callable[[], "asyncio.Task[int]"]]:
     """Start nginx; yield what begins to connect a client, and returns the status of its handshake.
 
     A probe may take ``probe_s``: the servers are in this process, which may stand still for longer than it usually may.
+    A server may be silent for ``silence_s``.
     """
     port = free_port()
     plan = nginx.NginxPlan(
@@ -83,6 +118,7 @@ async def serving(
     )
     text = with_probe(nginx.render(plan), probe_s)
     text = changed(text, f"fail_timeout={nginx.FAILED_S}s", f"fail_timeout={failed_s}s", len(slots))
+    text = changed(text, "proxy_read_timeout 9s", f"proxy_read_timeout {silence_s}s", 3)
     nginx.write(directory, text)
     process = await asyncio.create_subprocess_exec(*nginx.argv(nginx.find(), directory))
     writers: list[asyncio.StreamWriter] = []
@@ -149,6 +185,39 @@ async def test_a_server_that_is_back_is_used_within_seconds_while_others_are_sil
                     await asyncio.sleep(0.25)
             back.close()
     server.close()
+
+
+@pytest.mark.takes(4)
+async def test_a_server_that_has_lost_its_clients_because_it_hangs_gets_no_others(tmp_path: Path) -> None:
+    loop, hanging = asyncio.get_running_loop(), Hanging()
+    handlers = (_accept, hanging.accept, _accept)
+    servers = [await asyncio.start_server(handler, "127.0.0.1", 0) for handler in handlers]
+    slots = tuple(each.sockets[0].getsockname()[1] for each in servers)
+    async with serving(slots, tmp_path / "nginx", probe_s=nginx.PROBE_S) as connect:
+        assert [await connect() for _ in range(9)] == [101] * 9
+        hanging.is_hung = True
+        hanging.lose_clients()
+        for count in (1, 5, 30, 1):
+            async with stalls() as counted:
+                began = loop.time()
+                assert await asyncio.gather(*(connect() for _ in range(count))) == [101] * count
+                assert loop.time() - began - counted.seconds < (nginx.PROBE_S + 1) * FACTOR
+    # One may take the balance between the probe and the handshake of another (ADR 24).
+    assert hanging.handshakes <= 1
+    for each in servers:
+        each.close()
+
+
+async def test_a_client_of_a_server_that_hangs_after_its_probe_is_served_by_another(tmp_path: Path) -> None:
+    hanging = Hanging(answers_probes=True)
+    servers = [await asyncio.start_server(handler, "127.0.0.1", 0) for handler in (_accept, hanging.accept)]
+    slots = tuple(each.sockets[0].getsockname()[1] for each in servers)
+    hanging.is_hung = True
+    async with serving(slots, tmp_path / "nginx", silence_s=1) as connect:
+        assert await asyncio.gather(*(connect() for _ in range(4))) == [101] * 4
+    assert hanging.handshakes > 0
+    for each in servers:
+        each.close()
 
 
 @pytest.mark.takes(4)

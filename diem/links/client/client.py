@@ -228,7 +228,7 @@ class UpdatesClient(BaseClient):
     """One connection to one of ``urls``, redialled until the block is left.
 
     A ``status`` event is about the connection, or about one endpoint: an endpoint is live while the last events of both
-    kinds are live.
+    kinds are live. Those about an endpoint end with its subscription.
 
     Args:
         urls: of equivalent servers.
@@ -305,6 +305,9 @@ class UpdatesClient(BaseClient):
             case "subscribed":
                 for name, rejection in message["rejected"].items():
                     self._reject(name, rejection)
+            case "unsubscribed":
+                # Of endpoints that are subscribed again: the status is sent again if it still holds.
+                self._publish_status([name for name in message["endpoints"] if name in self._stale], live=True)
             case "status":
                 self._publish_status(message.get("endpoints"), live=message["live"])
 

@@ -234,6 +234,17 @@ def test_endpoint_of_a_server_that_is_not_live_is_stale_before_its_answer(harnes
     ]
 
 
+def test_whoever_subscribes_again_to_a_stale_endpoint_is_sent_that_again_before_the_answer(harness: Harness) -> None:
+    harness.open_subscribed(None)
+    harness.receive(A, messages.status(live=False, since="-"))
+    harness.unsubscribe(8, A)
+    harness.receive(A, messages.unsubscribed(2, [A]))
+    harness.written.clear()
+    harness.subscribe(9, A=0)
+    harness.receive(A, messages.subscribed(3, {A: START}, {}))
+    assert [(m["type"], m.get("live")) for m in harness.sent] == [("status", False), ("subscribed", None)]
+
+
 def test_recovery_is_sent_while_a_repeated_subscribe_is_pending(harness: Harness) -> None:
     harness.open_subscribed(None)
     harness.assign_to_b()

@@ -466,6 +466,24 @@ def test_endpoint_of_a_server_that_is_not_live_is_stale_before_its_answer(world:
     assert not late.affected
 
 
+def test_whoever_subscribes_again_to_a_stale_endpoint_is_sent_that_again_before_the_answer(world: World) -> None:
+    early, late, server = world.client(), world.client(), world.server_of(A)
+    early.subscribe(A)
+    run(server)
+    server.sent.append(text_frame(messages.status(live=False, since="-")))
+    run(server)
+    for _ in range(2):
+        late.subscribe(A)
+        assert types(late)[-2:] == ["status", "subscribed"]
+        assert late.affected == {A}
+        late.unsubscribe(A)
+    server.sent.append(text_frame(messages.status(live=True, since="-")))
+    run(server)
+    late.subscribe(A)
+    assert types(late)[-2:] == ["unsubscribed", "subscribed"]
+    assert not late.affected, "what was said of it ended with unsubscribed"
+
+
 def test_blocked_client_knows_that_an_endpoint_is_stale_when_it_is_answered(world: World) -> None:
     client = world.client()
     client.subscribe(A)

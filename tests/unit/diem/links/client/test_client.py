@@ -234,6 +234,25 @@ async def test_a_status_without_endpoints_speaks_for_those_that_were_named_befor
         assert seen.live("/c") is None
 
 
+async def test_a_status_of_an_endpoint_ends_when_the_server_has_unsubscribed_it(server: FakeServer) -> None:
+    """It may have been sent before that, and recovered before the endpoint was subscribed again: nothing tells that."""
+    client = UpdatesClient(server.url, timing=QUICK)
+    async with seeing(client) as seen:
+        await client.subscribe({"/a": None})
+        await until(lambda: len(seen.of("subscribed")) == 1)
+        server.mute = True
+        await client.unsubscribe(["/a"])
+        await until(lambda: len(server.requests) == 2)
+        await client.subscribe({"/a": None})
+        await until(lambda: len(server.requests) == 3)
+        await server.status(live=False, names=["/a"])
+        await until(lambda: seen.live("/a") is False)
+        await server.send({"type": "unsubscribed", "id": 2, "endpoints": ["/a"]})
+        await server.send({"type": "subscribed", "id": 3, "endpoints": {"/a": None}})
+        await until(lambda: len(seen.of("subscribed")) == 2)
+        assert seen.live("/a") is True
+
+
 async def test_a_new_connection_resets_the_status_of_endpoints(server: FakeServer) -> None:
     client = UpdatesClient(server.url, timing=QUICK)
     async with seeing(client) as seen:

@@ -318,7 +318,17 @@ async def test_redirects_to_another_origin_are_not_followed(location: str) -> No
     assert len(bench.requests) == 1
 
 
-@pytest.mark.parametrize(("header", "expected"), [("30", 30), ("100000000000", 900), ("nonsense", 2.0)])
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("30", 30),
+        ("100000000000", 900),
+        ("nonsense", 2.0),
+        # Of a clock that is ahead of ours, or behind it.
+        ("Fri, 01 Jan 2100 00:00:00 GMT", 900),
+        ("Wed, 01 Jan 2020 00:00:00 GMT", 2.0),
+    ],
+)
 async def test_retry_after_is_honoured_up_to_a_cap(header: str, expected: float) -> None:
     bench = Bench(every=1.0)
     bench.answer = lambda _request: httpx.Response(503, headers={"Retry-After": header})

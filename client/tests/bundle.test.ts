@@ -7,7 +7,7 @@ import { expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 300_000 }); // it builds
 
-const LIMIT = 10.875 * 1024;
+const LIMIT = 11.5625 * 1024;
 /** What is loaded later, by its main file: what it consists of, and a bound of our own for its bytes. */
 const LATER = {
   "catalogue.ts": { files: ["catalogue.ts"], limit: 0.5 * 1024 },
@@ -59,7 +59,7 @@ async function bundle(code: string): Promise<Bundle> {
   return { size: size(first), files: files(first), later: Object.fromEntries(later) };
 }
 
-test("everything the package exports is below 10.875 KiB; catalogue, partitioned mode, refusals, tokens and warnings come when they are asked for", async () => {
+test("everything the package exports is below 11.5625 KiB; catalogue, partitioned mode, refusals, tokens and warnings come when they are asked for", async () => {
   const all = await bundle('export * from "diem-client"');
   console.info(`the SDK: ${all.size} bytes; more later:`, all.later);
   expect(all.size).toBeLessThan(LIMIT);
@@ -73,9 +73,9 @@ test("everything the package exports is below 10.875 KiB; catalogue, partitioned
 
 test("DataService alone brings no WebSocket, no cache and no partitioned mode", async () => {
   const { files, later, size } = await bundle('export { DataService } from "diem-client"');
-  expect(files).toEqual(["backoff.ts", "data.ts", "dataset.ts", "fetches.ts", "http.ts", "json.ts", "observable.ts"]);
+  expect(files).toEqual(["backoff.ts", "data.ts", "fetches.ts", "http.ts", "json.ts", "observable.ts", "snapshot.ts"]);
   expect(Object.keys(later)).toEqual(["catalogue.ts"]);
-  expect(size).toBeLessThan(2.9375 * 1024);
+  expect(size).toBeLessThan(3.375 * 1024);
 });
 
 test("a constant brings its table and nothing else", async () => {

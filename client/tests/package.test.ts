@@ -13,9 +13,19 @@ vi.setConfig({ testTimeout: 300_000, hookTimeout: 300_000 }); // it packs, and c
 
 const CLIENT = new URL("..", import.meta.url).pathname;
 const APPLICATION = `
-import { createDiem, type Dataset, type Diem } from "diem-client";
+import { createDiem, type Dataset, type Diem, type Snapshot } from "diem-client";
 const diem: Diem = createDiem({ apiKey: "key" });
 diem.watch("/load/GR", (dataset: Dataset) => console.log(dataset.points[0]?.value, dataset.confirmed));
+diem.watch("/load/GR", ({ points, unit }) => console.log(points.length, unit));
+interface Score { home: number; away: number }
+diem.watch<Score>("/game/42/score", ({ value, mediaType }) => console.log(value.home.toFixed(), mediaType));
+diem.watch("/game/42/score", (score: Snapshot<Score>) => console.log(score.value.away.toFixed()));
+diem.watch<string | Uint8Array>("/game/42/logo", ({ value }) => console.log(value.length));
+export const held: Score | undefined = diem.data.peek<Score>("/game/42/score")?.value;
+export const fetched: Promise<Snapshot<Score>> = diem.data.get<Score>("/game/42/score");
+export const points: number | undefined = diem.data.peek("/load/GR")?.points.length;
+// @ts-expect-error: a score has no points
+diem.watch<Score>("/game/42/score", ({ value }) => console.log(value.points));
 // @ts-expect-error: a version is a number
 export const version: string = diem.data.held("/load/GR");
 `;

@@ -1,19 +1,26 @@
 /**
- * The datasets a tab holds: a bounded map, mirrored into a bounded store so that the next visit with the same API key, or
+ * The snapshots a tab holds: a bounded map, mirrored into a bounded store so that the next visit with the same API key, or
  * without one, starts with them.
  */
 
-import type { Dataset } from "./dataset.ts";
-import { parseDataset } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
+import { orNull } from "./json.ts";
+import type { Content, Snapshot } from "./snapshot.ts";
+import { etagOf, fromText, readSnapshot, toText } from "./snapshot.ts";
 import type { Bounds, Stored } from "./store.ts";
 import { ResettableTimer } from "./timers.ts";
 
 export interface Entry {
-  readonly dataset: Dataset;
+  readonly snapshot: Snapshot;
   readonly etag?: string | null | undefined;
   /** Since a resync, no request has confirmed it: data that comes with an update may be older. */
   readonly suspect?: boolean | undefined;
+}
+
+/** An update, or without `data` the version that a server retains; null: not known. */
+export interface Update extends Partial<Omit<Content, "version">> {
+  readonly endpoint: string;
+  readonly version: number | null;
 }
 
 /** In memory, `entries` alone. */
@@ -23,7 +30,7 @@ const SAVE_AFTER_MS = 1_000;
 const LOAD_WAIT_MS = 1_000;
 
 /**
- * At a bound, the least recently used dataset is dropped, whichever key fetched it. Without a store, or with one that fails,
+ * At a bound, the least recently used snapshot is dropped, whichever key fetched it. Without a store, or with one that fails,
  * it is a map in memory.
  */
 export class DataCache {
@@ -34,16 +41,16 @@ export class DataCache {
   readonly #env: Environment;
   readonly #bounds: Bounds;
   readonly #entries = new Map<string, Entry>();
-  /** Datasets of earlier visits that have not been used yet. */
+  /** Snapshots of earlier visits that have not been used yet. */
   readonly #left = new Map<string, Stored>();
   readonly #unsaved = new Set<string>();
   readonly #timer: ResettableTimer;
   #cleared = false;
   /** Pending writes. */
   #writing = 0;
-  /** When any dataset was last used, Unix time in milliseconds. */
+  /** When any snapshot was last used, Unix time in milliseconds. */
   #used = 0;
-  /** Prefix of this key's datasets in the store; null: unknown, because the host has no digest. */
+  /** Prefix of this key's snapshots in the store; null: unknown, because the host has no digest. */
   readonly #owner: Promise<string | null>;
 
   /** `apiKey`: null if another secret decides what may be read; then nothing is stored. */
@@ -78,30 +85,30 @@ export class DataCache {
   }
 
   /**
-   * Holds `data` of an update to `version`; without it, a server retains this version, and confirms it if it is the one held.
-   * After a resync, a dataset stays unconfirmed.
+   * Holds the content of an update; without `data`, a server retains this version, and confirms it if it is the one held. After a
+   * resync, a snapshot stays unconfirmed.
    */
-  update({ endpoint, version, data }: { endpoint: string; version: number | null; data?: unknown }): void {
-    const { dataset, etag, suspect } = this.get(endpoint) ?? {};
-    const found = data ? parseDataset(endpoint, data) : dataset;
+  update({ endpoint, version, time, data, mediaType, encoding }: Update): void {
+    const { snapshot, etag, suspect } = this.get(endpoint) ?? {};
+    const isNew = data !== undefined && version !== null;
+    const found = isNew ? readSnapshot(endpoint, { version, time: time ?? "", data, mediaType, encoding }) : snapshot;
     if (found?.version !== version) return;
-    this.put(endpoint, { dataset: { ...found, confirmed: !suspect }, etag: data ? `"${version}-json"` : etag, suspect });
+    this.put(endpoint, { snapshot: { ...found, confirmed: !suspect }, etag: isNew ? etagOf(found) : etag, suspect });
   }
 
-  /** Marks a dataset as unconfirmed: it must be revalidated. */
+  /** Marks a snapshot as unconfirmed: it must be revalidated. */
   suspect(endpoint: string): void {
     const entry = this.#entries.get(endpoint);
-    if (entry) this.#entries.set(endpoint, { ...entry, suspect: true, dataset: { ...entry.dataset, confirmed: false } });
+    if (entry) this.#entries.set(endpoint, { ...entry, suspect: true, snapshot: { ...entry.snapshot, confirmed: false } });
   }
 
   /** Writes the changes to the store now. */
   save(): void {
     this.#used = Math.max(this.#env.wall(), this.#used + 1); // after a clock was set back, the newest would be dropped first
     const stored = [...this.#unsaved].flatMap((endpoint) => {
-      const { dataset, etag } = this.#entries.get(endpoint) ?? {};
-      return dataset
-        ? { endpoint, version: dataset.version, etag: etag ?? null, used: this.#used, text: JSON.stringify(dataset) }
-        : [];
+      const { snapshot, etag } = this.#entries.get(endpoint) ?? {};
+      const text = snapshot && toText(snapshot, this.#bounds.chars);
+      return text ? { endpoint, version: snapshot.version, etag: etag ?? null, used: this.#used, text } : [];
     });
     this.#unsaved.clear();
     this.#timer.clear();
@@ -156,17 +163,13 @@ export class DataCache {
   }
 
   #restored(endpoint: string): Entry | null {
-    try {
-      const { text, etag } = this.#left.get(endpoint) as Stored;
-      const dataset = parseDataset(endpoint, JSON.parse(text));
-      return dataset && { dataset: { ...dataset, confirmed: false }, etag };
-    } catch {
-      return null;
-    }
+    const { text = "null", etag } = this.#left.get(endpoint) ?? {};
+    const snapshot = orNull(() => fromText(endpoint, text));
+    return snapshot && { snapshot, etag };
   }
 }
 
-/** Anonymous visitors' datasets have no prefix; no endpoint begins like that of a key. */
+/** Anonymous visitors' snapshots have no prefix; no endpoint begins like that of a key. */
 async function owner(env: Environment, apiKey: string | null): Promise<string | null> {
   if (!apiKey) return apiKey;
   try {

@@ -3,8 +3,8 @@
  * alone.
  */
 
-import type { CatalogueEntry } from "./dataset.ts";
 import type { Answer } from "./http.ts";
+import type { CatalogueEntry } from "./snapshot.ts";
 
 const text = (value: unknown): string => (typeof value === "string" ? value : "");
 
@@ -31,6 +31,8 @@ export function parseCatalogue(body: unknown): CatalogueEntry[] {
     .map((entry) => ({
       endpoint: text(entry.endpoint),
       title: text(entry.title),
+      kind: text(entry.kind) || "series",
+      mediaType: text(entry.media_type),
       area: text(entry.area),
       quantity: text(entry.quantity),
       unit: text(entry.unit),

@@ -1,17 +1,17 @@
-/** The DataService: the tab's datasets, each version fetched at most once however many views ask. */
+/** The DataService: the tab's snapshots, each version fetched at most once however many views ask. */
 
 import type { DataCache, Entry } from "./cache.ts";
-import type { CatalogueEntry, Dataset } from "./dataset.ts";
-import { parseDataset, tombstone } from "./dataset.ts";
 import { FetchScheduler, PendingFetch } from "./fetches.ts";
 import type { Environment } from "./environment.ts";
 import type { Answer, Bearer } from "./http.ts";
 import { DataError, getJson } from "./http.ts";
 import type { Observable } from "./observable.ts";
 import { Subject } from "./observable.ts";
+import type { CatalogueEntry, Dataset, Snapshot } from "./snapshot.ts";
+import { readSnapshot, tombstone } from "./snapshot.ts";
 import { Backoff } from "./backoff.ts";
 
-/** The longest window between attempts to fetch a dataset. */
+/** The longest window between attempts to fetch an endpoint. */
 const FETCH_CAP_MS = 8_000;
 /** The same if nobody has the announced version, which may be permanent. */
 const STALE_CAP_MS = 60_000;
@@ -58,7 +58,7 @@ export class DataService {
     return this.#health;
   }
 
-  /** Resolves when datasets of earlier visits have been read: `peek` then returns them. Never rejects; takes a second at most. */
+  /** Resolves when snapshots of earlier visits have been read: `peek` then returns them. Never rejects; takes a second at most. */
   get ready(): Promise<void> {
     return this.#options.cache.ready;
   }
@@ -68,17 +68,21 @@ export class DataService {
     return this.peek(endpoint)?.version ?? 0;
   }
 
-  /** The dataset that is held, however old; null when there is none. */
-  peek(endpoint: string): Dataset | null {
-    return this.#options.cache.get(endpoint)?.dataset ?? null;
+  /** The snapshot that is held, however old; null when there is none. Of a series, it is a `Dataset`. */
+  peek(endpoint: string): Dataset | null;
+  peek<T>(endpoint: string): Snapshot<T> | null;
+  peek(endpoint: string): Snapshot | null {
+    return this.#options.cache.get(endpoint)?.snapshot ?? null;
   }
 
   /**
-   * The dataset, at least as new as what was announced when this was called. A subscribed endpoint is answered from the
+   * The snapshot, at least as new as what was announced when this was called. A subscribed endpoint is answered from the
    * cache while nothing newer was announced; a failed fetch is repeated until it succeeds. Without a subscription every
    * call revalidates by ETag and may fail. Throws `DataError` (404: no such endpoint). A deleted endpoint resolves, `gone`.
    */
-  get(endpoint: string): Promise<Dataset> {
+  get(endpoint: string): Promise<Dataset>;
+  get<T>(endpoint: string): Promise<Snapshot<T>>;
+  get(endpoint: string): Promise<Snapshot> {
     const told = this.#options.told(endpoint);
     const pending = this.#fetches.get(endpoint);
     if (pending) return pending.join(told);
@@ -86,9 +90,9 @@ export class DataService {
     if (current) return Promise.resolve(current);
     const fetch = new PendingFetch();
     this.#fetches.set(endpoint, fetch);
-    const dataset = fetch.join(told);
+    const snapshot = fetch.join(told);
     void this.#fetch(endpoint, fetch);
-    return dataset;
+    return snapshot;
   }
 
   /** All endpoints the Data Service has: one request for each 5,000, not repeated. Throws `DataError`. */
@@ -107,14 +111,14 @@ export class DataService {
     this.spread();
   }
 
-  /** A dataset came with an update, or was confirmed by a server: ends the fetch that is no longer needed. */
+  /** A snapshot came with an update, or was confirmed by a server: ends the fetch that is no longer needed. */
   settle(endpoint: string): void {
     const fetch = this.#fetches.get(endpoint);
-    const dataset = fetch && this.#current(endpoint);
-    if (!dataset || fetch.isSuspect) return;
+    const snapshot = fetch && this.#current(endpoint);
+    if (!snapshot || fetch.isSuspect) return;
     this.#fetches.delete(endpoint);
     this.#failing(endpoint, null);
-    fetch.supersede(dataset);
+    fetch.supersede(snapshot);
   }
 
   /** Fetches of the next two seconds start at a random moment, because many tabs are about to fetch for the same reason. */
@@ -127,10 +131,10 @@ export class DataService {
     for (const fetch of this.#fetches.values()) fetch.expedite?.();
   }
 
-  /** The dataset that is held, if nothing newer was announced and every change would be; else null. */
-  #current(endpoint: string): Dataset | null {
-    const dataset = this.peek(endpoint);
-    return dataset?.confirmed && !this.#isBehind(endpoint) && this.#options.isWatched(endpoint) ? dataset : null;
+  /** The snapshot that is held, if nothing newer was announced and every change would be; else null. */
+  #current(endpoint: string): Snapshot | null {
+    const snapshot = this.peek<unknown>(endpoint);
+    return snapshot?.confirmed && !this.#isBehind(endpoint) && this.#options.isWatched(endpoint) ? snapshot : null;
   }
 
   /** Whether a newer version was announced than is held. */
@@ -179,7 +183,7 @@ export class DataService {
    * That alone may replace something newer: the store was put back to an earlier state. Throws `DataError` `stale` or `lost` when
    * that is older than what was announced, too.
    */
-  async #request(endpoint: string, fetch: PendingFetch): Promise<Dataset> {
+  async #request(endpoint: string, fetch: PendingFetch): Promise<Snapshot> {
     const { cache, bearer } = this.#options;
     const url = `${await this.#options.rest()}/data${endpoint}`;
     const told = this.#options.told(endpoint);
@@ -203,14 +207,14 @@ export class DataService {
       if (!answer) continue;
       entry = this.#read(endpoint, answer, told);
       const now = cache.get(endpoint);
-      if (now && now.dataset.version > Math.max(held, entry.dataset.version)) entry = now; // it came with an update meanwhile
-      if (entry.dataset.version >= Math.max(told, held)) break;
+      if (now && now.snapshot.version > Math.max(held, entry.snapshot.version)) entry = now; // it came with an update meanwhile
+      if (entry.snapshot.version >= Math.max(told, held)) break;
     }
-    const { version } = entry.dataset;
+    const { version } = entry.snapshot;
     const confirmed = version >= told;
-    const dataset = { ...entry.dataset, confirmed };
-    if (confirmed || !isKept || version > this.held(endpoint)) cache.put(endpoint, { etag: entry.etag, dataset });
-    if (confirmed) return dataset;
+    const snapshot = { ...entry.snapshot, confirmed };
+    if (confirmed || !isKept || version > this.held(endpoint)) cache.put(endpoint, { etag: entry.etag, snapshot });
+    if (confirmed) return snapshot;
     throw isKept
       ? new DataError(`an old copy is served: version ${version} instead of ${told}`, 0, null, "stale")
       : new DataError(`version ${told} is lost: the store has only version ${version}`, 0, null, "lost");
@@ -222,15 +226,15 @@ export class DataService {
     return this.#options.isWatched(endpoint) && (failure.retriable || this.#isBehind(endpoint));
   }
 
-  #read(endpoint: string, { status, etag, body }: Answer, told: number): Entry {
+  #read(endpoint: string, { status, etag, body, content }: Answer, told: number): Entry {
     const held = this.#options.cache.get(endpoint);
     let entry: Entry | null = held; // an update may have brought it meanwhile: then a 304 is about an older one
-    if (status === 410) entry = { dataset: tombstone(endpoint, body, held?.dataset, told), etag: null };
+    if (status === 410) entry = { snapshot: tombstone(endpoint, body, held?.snapshot, told), etag: null };
     else if (status === 200) {
-      const dataset = parseDataset(endpoint, body);
-      entry = dataset && { dataset, etag };
+      const snapshot = content ? readSnapshot(endpoint, content) : null;
+      entry = snapshot && { snapshot, etag };
     }
-    if (entry === null) throw new DataError("another dataset");
+    if (entry === null) throw new DataError("another endpoint's data");
     return entry;
   }
 

@@ -4,13 +4,13 @@ import { Backoff } from "./backoff.ts";
 import { DataCache } from "./cache.ts";
 import { ConfigSource } from "./config.ts";
 import { DataService } from "./data.ts";
-import type { Dataset } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
 import { browserEnvironment } from "./environment.ts";
 import type { DataError } from "./http.ts";
 import { getJson } from "./http.ts";
 import type { Rejection } from "./messages.ts";
 import { guarded } from "./observable.ts";
+import type { Dataset, Snapshot } from "./snapshot.ts";
 import type { TokenFunction, TokenSource } from "./tokens.ts";
 import type { Subscription } from "./updates.ts";
 import { UpdatesService } from "./updates.ts";
@@ -40,6 +40,8 @@ export interface Stats {
   readonly updateFrames: number;
 }
 
+export type OnProblem = (problem: DataError | Rejection) => void;
+
 export interface Diem {
   readonly updates: UpdatesService;
   readonly data: DataService;
@@ -47,9 +49,11 @@ export interface Diem {
   /**
    * Subscribes, fetches, and calls `onData` with what is held, once more if that was unconfirmed and now is confirmed, and
    * with every newer version. `onProblem` is called for a subscription that was rejected, and for data that cannot be fetched;
-   * without it, the first problem is a warning on the console. Returns the function that stops it.
+   * without it, the first problem is a warning on the console. Returns the function that stops it. `T` is the type of the values:
+   * nothing checks them. Without `T` the endpoint has a series.
    */
-  watch(endpoint: string, onData: (dataset: Dataset) => void, onProblem?: (problem: DataError | Rejection) => void): Subscription;
+  watch(endpoint: string, onData: (dataset: Dataset) => void, onProblem?: OnProblem): Subscription;
+  watch<T>(endpoint: string, onData: (snapshot: Snapshot<T>) => void, onProblem?: OnProblem): Subscription;
   /** Disconnects and saves what is held. */
   close(): void;
   /**
@@ -138,7 +142,8 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     updates,
     data,
     stats: Object.assign(updates.stats, data.stats),
-    watch: (endpoint, onData, onProblem) => watch(updates, data, cache.loaded, endpoint, onData, onProblem),
+    watch: (endpoint: string, onData: (snapshot: never) => void, onProblem?: OnProblem) =>
+      watch(updates, data, cache.loaded, endpoint, onData as (snapshot: Snapshot) => void, onProblem),
     close,
     clear: () => {
       cleared = true;
@@ -154,8 +159,8 @@ function watch(
   data: DataService,
   loaded: Promise<void>,
   endpoint: string,
-  onData: (dataset: Dataset) => void,
-  onProblem: (problem: DataError | Rejection) => void = ({ message }) => {
+  onData: (snapshot: Snapshot) => void,
+  onProblem: OnProblem = ({ message }) => {
     onProblem = () => undefined;
     console.warn(`DIEM: ${endpoint}: ${message}`);
   },
@@ -163,17 +168,17 @@ function watch(
   let stopped = false;
   let loading = false;
   let again = false;
-  let shown: Dataset | null = null;
+  let shown: Snapshot | null = null;
 
-  const show = (dataset: Dataset): void => {
+  const show = (snapshot: Snapshot): void => {
     const before = shown;
-    if (stopped || (before && !isNews(dataset, before))) return;
-    shown = dataset;
-    guarded(() => onData(dataset));
-    if (before && dataset.version < before.version) report({ code: "lost", message: `version ${before.version} is lost: the store has only version ${dataset.version}` });
+    if (stopped || (before && !isNews(snapshot, before))) return;
+    shown = snapshot;
+    guarded(() => onData(snapshot));
+    if (before && snapshot.version < before.version) report({ code: "lost", message: `version ${before.version} is lost: the store has only version ${snapshot.version}` });
   };
   const restore = (): void => {
-    const held = data.peek(endpoint);
+    const held = data.peek<unknown>(endpoint);
     if (held) show(held);
   };
   const report = (problem: DataError | Rejection): void => {
@@ -189,7 +194,7 @@ function watch(
     loading = true;
     do {
       again = false;
-      await data.get(endpoint).then(show, fail);
+      await data.get<unknown>(endpoint).then(show, fail);
     } while (again && !stopped);
     loading = false;
   };
@@ -206,7 +211,7 @@ function watch(
   };
 }
 
-/** Whether a view that shows `shown` should be given `dataset`. */
-function isNews(dataset: Dataset, shown: Dataset): boolean {
-  return dataset.version !== shown.version || dataset.gone !== shown.gone || (dataset.confirmed && !shown.confirmed);
+/** Whether a view that shows `shown` should be given `snapshot`. */
+function isNews(snapshot: Snapshot, shown: Snapshot): boolean {
+  return snapshot.version !== shown.version || snapshot.gone !== shown.gone || (snapshot.confirmed && !shown.confirmed);
 }

@@ -1,5 +1,6 @@
 /** Everything the SDK takes from its host: clocks, timers, randomness, sockets, HTTP and storage. Tests inject their own. */
 
+import { orNull } from "./json.ts";
 import type { Store } from "./store.ts";
 import { IndexedStore, NAME } from "./store.ts";
 
@@ -16,6 +17,7 @@ export interface HttpResponse {
   readonly status: number;
   readonly headers: { get(name: string): string | null };
   json(): Promise<unknown>;
+  arrayBuffer(): Promise<ArrayBuffer>;
 }
 
 export interface HttpOptions {
@@ -66,6 +68,7 @@ export function browserEnvironment(configUrl = "/config.json"): Environment {
     microtask: (run) => queueMicrotask(run),
     report: (error) => reportError(error),
     socket: (url, protocol) => new WebSocket(url, [protocol]) as Socket,
+    // Both throw where cookies are blocked.
     client: clientId(orNull(() => window.sessionStorage)),
     fetch: (url, options) => fetch(url, options),
     digest,
@@ -78,14 +81,6 @@ export function browserEnvironment(configUrl = "/config.json"): Environment {
 function databaseOf(configUrl: string): string {
   const { href } = new URL(configUrl, document.baseURI);
   return href === `${location.origin}/config.json` ? NAME : `${NAME} ${href}`;
-}
-
-function orNull<T>(get: () => T): T | null {
-  try {
-    return get(); // throws where cookies are blocked
-  } catch {
-    return null;
-  }
 }
 
 /** The part of `sessionStorage` that the SDK uses. */

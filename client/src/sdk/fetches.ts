@@ -1,13 +1,13 @@
 /** Pending fetches: callers waiting for requests, and the times when requests may be sent. */
 
-import type { Dataset } from "./dataset.ts";
 import type { Environment } from "./environment.ts";
+import type { Snapshot } from "./snapshot.ts";
 
 /** A promise, and the functions that end it. */
 class Deferred {
-  resolve!: (dataset: Dataset) => void;
+  resolve!: (snapshot: Snapshot) => void;
   reject!: (error: unknown) => void;
-  readonly promise = new Promise<Dataset>((resolve, reject) => {
+  readonly promise = new Promise<Snapshot>((resolve, reject) => {
     this.resolve = resolve;
     this.reject = reject;
   });
@@ -33,13 +33,13 @@ export class PendingFetch {
   isSuspect = false;
   /** True if there was one before. */
   wasSuspect = false;
-  /** True if the dataset came with an update, so no request is needed. */
+  /** True if the snapshot came with an update, so no request is needed. */
   isOver = false;
   /** Replaces the present delay by a shorter one. */
   expedite: (() => void) | null = null;
 
-  /** Waits for the dataset; `told` is the version announced so far. */
-  join(told: number): Promise<Dataset> {
+  /** Waits for the snapshot; `told` is the version announced so far. */
+  join(told: number): Promise<Snapshot> {
     if (this.stale > 0 && told > this.#needed) {
       this.stale = 0; // it is another version that is asked for now
       this.expedite?.();
@@ -60,7 +60,7 @@ export class PendingFetch {
     this.#next = null;
   }
 
-  /** The dataset must be fetched again: an answer to the pending request is not enough. */
+  /** The endpoint must be fetched again: an answer to the pending request is not enough. */
   suspect(): void {
     this.isSuspect = true;
   }
@@ -71,24 +71,24 @@ export class PendingFetch {
   }
 
   /**
-   * `dataset` is held after the request, and as new as was needed; `told` is the version announced by now. Returns whether nothing
+   * `snapshot` is held after the request, and as new as was needed; `told` is the version announced by now. Returns whether nothing
    * newer is due: the callers are served in any case.
    */
-  completed(dataset: Dataset, told: number): boolean {
+  completed(snapshot: Snapshot, told: number): boolean {
     this.#isPending = false;
-    const done = dataset.version >= told && !this.isSuspect;
-    this.#now.resolve(dataset);
-    if (done) this.#next?.resolve(dataset);
+    const done = snapshot.version >= told && !this.isSuspect;
+    this.#now.resolve(snapshot);
+    if (done) this.#next?.resolve(snapshot);
     else this.#now = this.#next ?? new Deferred();
     this.#next = null;
     return done;
   }
 
-  /** The dataset came with an update: all callers are served. */
-  supersede(dataset: Dataset): void {
+  /** The snapshot came with an update: all callers are served. */
+  supersede(snapshot: Snapshot): void {
     this.isOver = true;
-    this.#now.resolve(dataset);
-    this.#next?.resolve(dataset);
+    this.#now.resolve(snapshot);
+    this.#next?.resolve(snapshot);
   }
 
   /** All callers get the error; later ones wait for the next attempt, if there is one. */

@@ -2,6 +2,8 @@
 
 import type { Environment } from "./environment.ts";
 import { fields, text } from "./json.ts";
+import type { Content } from "./snapshot.ts";
+import { isJson } from "./snapshot.ts";
 
 const TIMEOUT_MS = 10_000;
 const MAX_RETRY_AFTER_MS = 300_000;
@@ -34,8 +36,10 @@ export type Bearer = () => Promise<string | undefined> | string | undefined;
 export interface Answer {
   readonly status: number;
   readonly etag: string | null;
-  /** The parsed JSON body of 200 and 410; null otherwise. */
+  /** The body of 200 and 410, parsed if it is JSON, else its bytes; null otherwise. */
   readonly body: unknown;
+  /** Of a version of an endpoint. */
+  readonly content?: Content;
   /** When it was made, Unix milliseconds by the server's clock; NaN without a `Date`, and from a cache. */
   readonly date?: number;
 }
@@ -77,9 +81,13 @@ export async function request(
       const later = retryAfter(response.headers.get("Retry-After"), env.wall());
       throw new DataError(text(problem.detail) || `HTTP ${status}`, status, later, text(problem.code));
     }
-    const body = status === 200 ? await response.json() : await response.json().catch(() => null);
-    const date = Date.parse((!response.headers.get("Age") && response.headers.get("Date")) || "");
-    return { status, etag: response.headers.get("ETag"), body, date };
+    const field = (name: string): string | null => response.headers.get(name);
+    const version = Number(field("Diem-Version"));
+    const mediaType = version ? field("Content-Type") : ""; // a release without this field has series alone
+    const isBytes = mediaType && !isJson(mediaType);
+    const body = status !== 200 ? await response.json().catch(() => null) : isBytes ? new Uint8Array(await response.arrayBuffer()) : await response.json();
+    const date = Date.parse((!field("Age") && field("Date")) || "");
+    return { status, etag: field("ETag"), body, content: { version, time: text(field("Diem-Time")), mediaType, data: body }, date };
   } catch (error) {
     if (error instanceof DataError) throw error;
     throw new DataError(abort.signal.aborted ? "no answer in time" : "no usable answer");

@@ -7,3 +7,12 @@ export const fields = (value: unknown): Fields =>
   typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Fields) : {};
 export const names = (value: unknown): string[] =>
   Array.isArray(value) ? value.filter((name): name is string => typeof name === "string") : [];
+
+/** What `get` returns; null if it throws. */
+export function orNull<T>(get: () => T): T | null {
+  try {
+    return get();
+  } catch {
+    return null;
+  }
+}

@@ -25,8 +25,11 @@ export interface UpdateFrame {
   readonly version: number;
   readonly time: string;
   readonly gone: boolean;
-  /** The dataset of this version, as the Data Service answers it; missing: it has to be fetched. */
+  /** The content of this version (docs/protocol.md section 6.1); missing: it has to be fetched. */
   readonly data?: unknown;
+  /** With `data` of anything but a series. */
+  readonly mediaType?: string | undefined;
+  readonly encoding?: string | undefined;
 }
 
 export interface WelcomeFrame {
@@ -70,7 +73,8 @@ export function parseFrame(data: unknown): ServerFrame | null {
     case "update": {
       const { endpoint, version } = frame;
       if (typeof endpoint !== "string" || !Number.isSafeInteger(version)) return null;
-      return { type, endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true, data: frame.data };
+      const { data, media_type, encoding } = frame as { data: unknown; media_type: string; encoding: string };
+      return { type, endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true, data, mediaType: media_type, encoding };
     }
     case "welcome": {
       const subscriptions = Number(fields(frame.limits).subscriptions) || 0;

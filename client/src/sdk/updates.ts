@@ -1,5 +1,6 @@
 /** The UpdatesService: views subscribe to endpoints and are notified of changes, whatever connections that takes. */
 
+import type { Update } from "./cache.ts";
 import type { TransportOptions } from "./transport.ts";
 import { TransportSwitch } from "./transport.ts";
 import type { ConnectionStatus } from "./connection.ts";
@@ -29,7 +30,7 @@ export interface UpdatesOptions extends TransportOptions {
    * Called with an update before the views are, and when the reply to a subscription has no update after it: `version` is what
    * the server retains then, null if that is not known. Servers are asked for the data of updates if there is such a function.
    */
-  updated?(update: { readonly endpoint: string; readonly version: number | null; readonly data?: unknown }): void;
+  updated?(update: Update): void;
 }
 
 export class UpdatesService {
@@ -175,7 +176,7 @@ export class UpdatesService {
   }
 
   /** A server has replied to the subscription, with an update or without. */
-  #replied(update: { endpoint: string; version: number | null; data?: unknown }): void {
+  #replied(update: Update): void {
     const { endpoint, version } = update;
     if (!this.#views.has(endpoint)) return;
     this.#told.set(endpoint, Math.max(this.told(endpoint), version ?? 0));

@@ -36,7 +36,8 @@ export class World {
     const points = values.map((value, hour) => ({ time: `2026-01-01T0${hour}:00:00Z`, value }));
     const version = (this.version += 1);
     this.takers.get(endpoint)?.({
-      endpoint, version, time: "2026-01-01T00:00:01Z", unit: "MW", resolution: "PT1H", points, gone: false, confirmed: true, ...particular,
+      endpoint, version, time: "2026-01-01T00:00:01Z", mediaType: "application/vnd.diem.series+json", unit: "MW", resolution: "PT1H", points,
+      value: { unit: "MW", resolution: "PT1H", points }, gone: false, confirmed: true, ...particular,
     });
   }
 

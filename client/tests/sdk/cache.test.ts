@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from "vitest";
 import { DataCache } from "../../src/sdk/cache.ts";
-import { parseDataset } from "../../src/sdk/dataset.ts";
+import { readSnapshot, toText } from "../../src/sdk/snapshot.ts";
 import { FakeStore, World, body } from "./world.ts";
 
 let world: World;
@@ -12,9 +12,9 @@ beforeEach(() => {
 });
 
 const entry = (endpoint: string, version = 1) => {
-  const dataset = parseDataset(endpoint, body(endpoint, version));
-  if (dataset === null) throw new Error("bad test data");
-  return { dataset, etag: `"${version}-json"` };
+  const snapshot = readSnapshot(endpoint, { version, time: "", data: body(endpoint, version) });
+  if (snapshot === null) throw new Error("bad test data");
+  return { snapshot, etag: `"${version}-json"` };
 };
 const stored = (endpoint: string, text: string) => ({ endpoint, version: 1, etag: null, used: 0, text });
 
@@ -30,7 +30,7 @@ test("memory keeps what was used last, up to its bound", () => {
 });
 
 test("the next visit starts with what this one saved, in doubt, and bounded", async () => {
-  const cache = new DataCache(world, { entries: 10, chars: 3 * JSON.stringify(entry("/0").dataset).length });
+  const cache = new DataCache(world, { entries: 10, chars: 3 * toText(entry("/0").snapshot, Infinity)!.length });
   for (let n = 0; n < 5; n += 1) {
     cache.put(`/${n}`, entry(`/${n}`));
     await world.advance(1_000);
@@ -38,8 +38,8 @@ test("the next visit starts with what this one saved, in doubt, and bounded", as
   const next = new DataCache(world);
   expect(next.get("/4")).toBeNull();
   await next.ready;
-  expect(["/1", "/2", "/4"].map((endpoint) => next.get(endpoint)?.dataset.confirmed)).toEqual([undefined, false, false]);
-  expect(next.get("/4")).toEqual({ etag: '"1-json"', dataset: { ...entry("/4").dataset, confirmed: false } });
+  expect(["/1", "/2", "/4"].map((endpoint) => next.get(endpoint)?.snapshot.confirmed)).toEqual([undefined, false, false]);
+  expect(next.get("/4")).toEqual({ etag: '"1-json"', snapshot: { ...entry("/4").snapshot, confirmed: false } });
 });
 
 test("a burst is written once", async () => {
@@ -52,11 +52,11 @@ test("a burst is written once", async () => {
 });
 
 test("what came meanwhile is not replaced by what was left", async () => {
-  store.kept.set("/a", { ...stored("/a", JSON.stringify(entry("/a").dataset)) });
+  store.kept.set("/a", { ...stored("/a", JSON.stringify(entry("/a").snapshot)) });
   const cache = new DataCache(world);
   cache.put("/a", entry("/a", 2));
   await cache.ready;
-  expect(cache.get("/a")?.dataset.version).toBe(2);
+  expect(cache.get("/a")?.snapshot.version).toBe(2);
 });
 
 test("a store that fails costs nothing but what it would have kept", async () => {
@@ -66,7 +66,7 @@ test("a store that fails costs nothing but what it would have kept", async () =>
   await cache.ready;
   cache.put("/a", entry("/a"));
   await world.advance(1_000);
-  expect(cache.get("/a")?.dataset.version).toBe(1);
+  expect(cache.get("/a")?.snapshot.version).toBe(1);
 });
 
 test("a store that does not answer is waited for a second; what it brings later still counts", async () => {
@@ -79,9 +79,9 @@ test("a store that does not answer is waited for a second; what it brings later 
   expect(isReady).toBe(false);
   await world.advance(1);
   expect(isReady).toBe(true);
-  answer([stored("/a", JSON.stringify(entry("/a").dataset))] as unknown as []);
+  answer([stored("/a", JSON.stringify(entry("/a").snapshot))] as unknown as []);
   await world.advance();
-  expect(cache.get("/a")?.dataset.version).toBe(1);
+  expect(cache.get("/a")?.snapshot.version).toBe(1);
 });
 
 test("what is not a dataset of that name is ignored", async () => {
@@ -104,7 +104,7 @@ test("what one key fetched is there for that key alone, and the key itself is no
   for (const [index, key] of keys.entries()) {
     const cache = new DataCache(world, undefined, key);
     await cache.ready;
-    expect(cache.get("/a")?.dataset.version).toBe(index + 1);
+    expect(cache.get("/a")?.snapshot.version).toBe(index + 1);
   }
   const other = new DataCache(world, undefined, "diem_three");
   await other.ready;
@@ -128,14 +128,14 @@ test.each<[string, World["digest"] | undefined]>([
   ["knows none on this page", () => Promise.resolve(null)],
   ["fails at it", () => Promise.reject(new Error("no"))],
 ])("a host that %s: what a key fetched is held in memory only", async (_, digest) => {
-  store.kept.set("/a", stored("/a", JSON.stringify(entry("/a").dataset)));
+  store.kept.set("/a", stored("/a", JSON.stringify(entry("/a").snapshot)));
   (world as { digest?: unknown }).digest = digest;
   const cache = new DataCache(world, undefined, "diem_one");
   await cache.ready;
   expect(cache.get("/a")).toBeNull();
   cache.put("/b", entry("/b"));
   await world.advance(1_000);
-  expect([cache.get("/b")?.dataset.version, [...store.kept.keys()]]).toEqual([1, ["/a"]]);
+  expect([cache.get("/b")?.snapshot.version, [...store.kept.keys()]]).toEqual([1, ["/a"]]);
 });
 
 test("what is cleared is gone, here and from the store, of every key; nothing comes back", async () => {
@@ -154,7 +154,7 @@ test("what is cleared is gone, here and from the store, of every key; nothing co
 });
 
 test("what is being read while it is cleared does not come back", async () => {
-  store.kept.set("/a", stored("/a", JSON.stringify(entry("/a").dataset)));
+  store.kept.set("/a", stored("/a", JSON.stringify(entry("/a").snapshot)));
   const cache = new DataCache(world);
   await cache.clear();
   await cache.ready;

@@ -1,7 +1,7 @@
 import { beforeEach, expect, test } from "vitest";
 import { DataCache } from "../../src/sdk/cache.ts";
 import { DataService } from "../../src/sdk/data.ts";
-import type { Dataset } from "../../src/sdk/dataset.ts";
+import type { Dataset } from "../../src/sdk/snapshot.ts";
 import { World, body, etag } from "./world.ts";
 
 let world: World;
@@ -383,9 +383,9 @@ test("the catalogue lists what is well-formed", async () => {
   const asked = data.catalogue();
   await world.advance();
   expect(world.request.url).toBe("http://diem.test/v1/endpoints");
-  world.request.answer(200, { endpoints: [{ endpoint: "/a", title: "A", unit: "MW", resolution: "PT1H", area: "GR", version: 5 }, { no: 1 }] });
-  const rest = { title: "A", unit: "MW", resolution: "PT1H", area: "GR", quantity: "", version: 5, gone: false };
-  expect(await asked).toEqual([{ endpoint: "/a", ...rest }]);
+  world.request.answer(200, { endpoints: [{ endpoint: "/a", title: "A", unit: "MW", resolution: "PT1H", area: "GR", version: 5 }, { endpoint: "/b", kind: "document", media_type: "application/json" }, { no: 1 }] });
+  const rest = { title: "A", kind: "series", mediaType: "", unit: "MW", resolution: "PT1H", area: "GR", quantity: "", version: 5, gone: false };
+  expect(await asked).toEqual([{ endpoint: "/a", ...rest }, expect.objectContaining({ endpoint: "/b", kind: "document", mediaType: "application/json", unit: "" })]);
 });
 
 test("a catalogue in parts is read to its end, and one that goes round in circles is not read for ever", async () => {

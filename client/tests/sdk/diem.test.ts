@@ -1,6 +1,6 @@
 import { beforeEach, expect, test, vi } from "vitest";
 import { ConfigSource, parseConfig } from "../../src/sdk/config.ts";
-import type { Dataset } from "../../src/sdk/dataset.ts";
+import type { Dataset } from "../../src/sdk/snapshot.ts";
 import type { Diem } from "../../src/sdk/diem.ts";
 import { createDiem } from "../../src/sdk/diem.ts";
 import { CONFIG, World, body, etag } from "./world.ts";

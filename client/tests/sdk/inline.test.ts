@@ -1,7 +1,7 @@
 /** Data that comes with updates: what it saves, that the rules for versions hold with it, and how the rest is fetched. */
 
 import { beforeEach, expect, test } from "vitest";
-import type { Dataset } from "../../src/sdk/dataset.ts";
+import type { Dataset } from "../../src/sdk/snapshot.ts";
 import type { Diem, DiemOptions } from "../../src/sdk/diem.ts";
 import { createDiem } from "../../src/sdk/diem.ts";
 import { Cluster } from "./cluster.ts";

@@ -1,0 +1,147 @@
+/** Versions of endpoints as a page holds them, of any kind, and the catalogue (docs/protocol.md section 6). */
+
+import { fields, orNull, text } from "./json.ts";
+
+/** A version of an endpoint. All views of a page share the object. */
+export interface Snapshot<T = unknown> {
+  readonly endpoint: string;
+  readonly version: number;
+  /** When this version was accepted, ISO 8601, UTC. */
+  readonly time: string;
+  /** Names the kind, and what `value` is; "" for a deleted endpoint of which nothing was held. */
+  readonly mediaType: string;
+  /**
+   * Of a document the JSON value, of text a string, of other bytes a `Uint8Array`, of a series unit, resolution and points, of a
+   * notice what the option `load` returned, `{ url }` without it, of a collection `{ members }`, their names. Null once deleted.
+   */
+  readonly value: T;
+  /** True if deleted at this version. */
+  readonly gone: boolean;
+  /** False for a version of an earlier visit, or of before a resync, until the Data Service has confirmed it. */
+  readonly confirmed: boolean;
+}
+
+export interface Point {
+  /** ISO 8601, UTC: the start of the interval. */
+  readonly time: string;
+  /** Null is a gap. */
+  readonly value: number | null;
+}
+
+export interface Series {
+  readonly unit: string;
+  /** Length of an interval, an ISO 8601 duration. */
+  readonly resolution: string;
+  /** Empty once deleted. */
+  readonly points: readonly Point[];
+}
+
+/** A version of a series: the fields of its value are also fields of its own. */
+export interface Dataset extends Snapshot<Series>, Series {}
+
+export interface CatalogueEntry {
+  readonly endpoint: string;
+  readonly title: string;
+  /** `series`, `document`, `bytes` or `notice`. */
+  readonly kind?: string;
+  readonly mediaType?: string;
+  /** The area (such as `GR`) and the quantity (such as `load`); empty where the source has none. */
+  readonly area?: string;
+  readonly quantity?: string;
+  /** Of a series; empty for other kinds. */
+  readonly unit: string;
+  readonly resolution: string;
+  readonly version: number;
+  readonly gone: boolean;
+}
+
+/** A version as it is sent and stored: `data` is what an update has, or the body of an answer. */
+export interface Content {
+  readonly version: number;
+  readonly time: string;
+  /** Without one: a series. */
+  readonly mediaType?: string | null | undefined;
+  readonly data?: unknown;
+  /** `base64` of bytes in JSON that are no text in UTF-8. */
+  readonly encoding?: string | undefined;
+}
+
+export const SERIES = "application/vnd.diem.series+json";
+export const NOTICE = "application/vnd.diem.notice+json";
+
+export const isJson = (mediaType: string): boolean => /^(?:application\/|[^;]*\+)json(?:;|$)/.test(mediaType);
+
+/** The entity tag that the Data Service gives to a version. */
+export const etagOf = ({ version, mediaType }: Snapshot): string => `"${version}-${isJson(mediaType) ? "json" : "bytes"}"`;
+
+/** The version of `endpoint` in `content`, or null when it is another one's, or malformed. */
+export function readSnapshot(endpoint: string, content: Content): Snapshot | null {
+  const { version, time, data } = content;
+  const mediaType = text(content.mediaType) || SERIES;
+  const made = { endpoint, version, time, mediaType, gone: false, confirmed: true };
+  if (!isJson(mediaType)) {
+    const value = decoded(content, mediaType);
+    return value === null ? null : { ...made, value };
+  }
+  if (!/^application\/vnd\.diem\.(?:series|notice|collection)\+/.test(mediaType)) return { ...made, value: data };
+  // These have their name and version beside their value.
+  const { endpoint: name, version: own, time: at, gone, ...value } = fields(data);
+  if (name !== endpoint || !Number.isSafeInteger(own)) return null;
+  const named = { ...made, version: own as number, time: text(at) };
+  if (!mediaType.startsWith(SERIES)) return { ...named, value };
+  if (!Array.isArray(value.points)) return null;
+  const series: Series = { unit: text(value.unit), resolution: text(value.resolution), points: value.points as Point[] };
+  return { ...named, ...series, ...(gone === true ? { gone, value: null } : { value: series }) };
+}
+
+/** A deleted version, from the body of a 410; without a version there, it has the newest known one. */
+export function tombstone(endpoint: string, body: unknown, held: Snapshot | undefined, told: number): Snapshot {
+  const { version, time } = fields(body);
+  return {
+    ...(isSeries(held) && { unit: "", resolution: "", ...held, points: [] }),
+    endpoint,
+    version: Number.isSafeInteger(version) ? (version as number) : Math.max(held?.version ?? 0, told),
+    time: text(time),
+    mediaType: held?.mediaType ?? "",
+    value: null,
+    gone: true,
+    confirmed: true,
+  };
+}
+
+/** Whether it has the fields of a series, as a deleted endpoint has of which nothing was held. */
+export const isSeries = (snapshot: Snapshot | undefined): boolean => !snapshot || "points" in snapshot;
+
+/**
+ * A snapshot as JSON for a later visit; null for one that is not stored: of a notice, whose data the page has fetched with its own
+ * rights, and of more than `most` bytes. That of a series is as it was when there were no other kinds.
+ */
+export function toText(snapshot: Snapshot, most: number): string | null {
+  const { value, mediaType, ...more } = snapshot;
+  if (isSeries(snapshot)) return JSON.stringify(more);
+  if (mediaType === NOTICE) return null;
+  if (!(value instanceof Uint8Array)) return JSON.stringify({ ...more, mediaType, value });
+  if (value.length > most) return null;
+  let base64 = "";
+  for (const byte of value) base64 += String.fromCharCode(byte);
+  return JSON.stringify({ ...more, mediaType, base64: btoa(base64) });
+}
+
+/** The snapshot of `endpoint` that `toText` has made, unconfirmed, or null when it is not one. Throws for what is not JSON. */
+export function fromText(endpoint: string, stored: string): Snapshot | null {
+  const made = fields(JSON.parse(stored));
+  const { base64, ...more } = made;
+  if (made.endpoint !== endpoint || !Number.isSafeInteger(made.version)) return null;
+  const snapshot = made.mediaType ? { value: "base64" in made ? fromBase64(base64) : null, ...more } : readSnapshot(endpoint, { version: 0, time: "", data: made });
+  return snapshot && ({ ...snapshot, confirmed: false } as Snapshot);
+}
+
+const fromBase64 = (base64: unknown): Uint8Array => Uint8Array.from(atob(base64 as string), (character) => character.charCodeAt(0));
+
+/** Content of the kind bytes: text in UTF-8 as a string, all else as it is. Null for what is malformed. */
+function decoded({ data, encoding }: Content, mediaType: string): string | Uint8Array | null {
+  const isText = mediaType.startsWith("text/");
+  if (typeof data === "string" && !encoding) return isText ? data : new TextEncoder().encode(data);
+  const bytes = data instanceof Uint8Array ? data : orNull(() => fromBase64(data));
+  return (isText ? orNull(() => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes as Uint8Array)) : null) ?? bytes;
+}

@@ -16,7 +16,7 @@ from deploy.system.source_health import failing
 from deploy.terminal import amount, plain_console, plain_table
 from diem.process import lifecycle
 from diem.process.clock import SystemClock
-from services.data.sources.config import DEFAULT_CONFIG, load
+from services.data.sources.config import default_file, load
 from services.data.sources.trial import PublishedDataset, SourceTrial, try_sources
 
 MAX_SHOWN: Final = 5
@@ -36,7 +36,7 @@ def check_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Read each source once and show what it would publish, or why not (exit code 1); nothing is stored."""
-    file = config_file(config) or DEFAULT_CONFIG
+    file = config_file(config) or default_file()
     configured = load(file)
     tried: list[SourceTrial] = []
 
@@ -88,14 +88,14 @@ def _endpoints(shown: Sequence[PublishedDataset]) -> Table:
     table = plain_table("endpoint", "points", "unit", "resolution", "from", "to", right=("points",), wrap=("endpoint",))
     for each in shown:
         times = (time[:16].replace("T", " ") for time in (each.first, each.last))
-        table.add_row(Text(each.endpoint), f"{each.points:,}", each.unit, each.resolution, *times)
+        table.add_row(Text(each.endpoint), f"{each.points:,}", Text(each.unit), each.resolution, *times)
     return table
 
 
-def outcome_json(file: Path, tried: Sequence[SourceTrial]) -> dict[str, Any]:
+def outcome_json(file: Path | None, tried: Sequence[SourceTrial]) -> dict[str, Any]:
     """Return the outcomes as one JSON object."""
     return {
-        "config": str(file),
+        "config": "" if file is None else str(file),
         "failing": sum(each.error is not None for each in tried),
         "sources": [
             {

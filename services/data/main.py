@@ -68,7 +68,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         check_pages(settings.own_pages, _private_paths(settings), "DIEM_DATA_OWN_PAGES")
     write_key = SharedKey.load(settings.write_key_file, missing=_write_key_remedy(settings.write_key_file))
     internal_key = KeyRing.load(settings.internal_key_file)
-    configured = config.load(settings.config or config.DEFAULT_CONFIG)
+    configured = config.load(settings.config or config.default_file())
     sources = SourceRunner.configured(configured, clock, settings.dataset_bytes)
     check_bind(settings.host, authenticated=True, what="public listener")
     tls = server_tls(settings, life.on_reload)

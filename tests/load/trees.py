@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("bridge", "deploy", "diem", "examples", "learning", "metadata", "proxy", "services", "tools")
+PACKAGES: Final = (
+    "bridge",
+    "deploy",
+    "diem",
+    "examples",
+    "learning",
+    "metadata",
+    "packs",
+    "proxy",
+    "services",
+    "tools",
+)
 """Those that a release does not have are left out."""
 PAGE: Final = Path("client", "dist")
 
@@ -34,7 +45,7 @@ class Trees:
         packed = _git("archive", commit, *listed, "pyproject.toml")
         with tarfile.open(fileobj=io.BytesIO(packed)) as files:
             files.extractall(self.installed, filter="data")
-        for package in PACKAGES:
+        for package in (each for each in PACKAGES if (ROOT / each).is_dir()):
             # With what is compiled, which counts for files with the same times, but not what is being written.
             shutil.copytree(ROOT / package, self._other / package, ignore=shutil.ignore_patterns("*.pyc.*"))
         shutil.copy(ROOT / "pyproject.toml", self._other)

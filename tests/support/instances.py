@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.market.model import ZONES, Market
-from examples.market.simulation import MarketSeries
 from learning.placement.blocks import Block, Floats, Ints, expand_ranges
 from learning.placement.instance import Instance
+from packs.energy.model import ZONES, Market
+from packs.energy.simulation import MarketSeries
 
 HOUR = 3600
 

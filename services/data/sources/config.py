@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -24,18 +25,17 @@ from services.data.sources.tables import (
 )
 
 __all__ = [
-    "DEFAULT_CONFIG",
     "TABLES",
     "BadConfig",
     "Config",
     "DirectoryConfig",
     "HttpConfig",
+    "default_file",
     "load",
 ]
 
-DEFAULT_CONFIG: Final = Path(__file__).parents[1] / "default.toml"
-"""Configuration of a Data Service without a file."""
-
+DEFAULTS: Final = "diem.defaults"
+"""Entry point group with the path of a configuration file, used without a file of the operator."""
 TABLES: Final[Mapping[str, type[SourceTable]]] = {
     "directory": DirectoryConfig,
     "http": HttpConfig,
@@ -96,12 +96,31 @@ class Config(Table):
     """Options of the commands that start a system, which check them (``deploy.cli.system_table``)."""
 
 
-def load(path: Path) -> Config:
-    """Read and check a configuration file.
+def default_file() -> Path | None:
+    """Return the configuration of a Data Service without a file; None: no installed package has one.
+
+    Raises:
+        ConfigurationError: several packages have one, or it cannot be imported.
+    """
+    points = {point.value: point for point in entry_points(group=DEFAULTS)}
+    if len(points) > 1:
+        raise ConfigurationError(f"several packages have a default configuration: {', '.join(points)}")
+    for value, point in points.items():
+        try:
+            return Path(point.load())
+        except Exception as error:
+            raise ConfigurationError(f"the default configuration {value} cannot be used: {error!r}"[:300]) from error
+    return None
+
+
+def load(path: Path | None) -> Config:
+    """Read and check a configuration file; None: an empty one.
 
     Raises:
         BadConfig: the file cannot be read, is not TOML, or a table or field is invalid.
     """
+    if path is None:
+        return Config()
     try:
         text = path.read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
     except (OSError, UnicodeDecodeError) as error:

@@ -12,10 +12,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from diem.protocol import endpoints
 from diem.protocol.update import MAX_DATA_BYTES
 from services.data.kinds.prefixes import Fault, Prefix, schema_fault
-from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, parse_resolution
+from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, parse_resolution, unit
 from services.data.kinds.series import zone as time_zone
-from services.data.kinds.series.form import MAX_TITLE, check_area
-from services.data.kinds.series.units import conversion, quantity, source_unit
+from services.data.kinds.series.form import MAX_TITLE
+from services.data.kinds.series.quantities import MAX_AREA, MAX_QUANTITY, check_label, conversion
 from services.data.limits import MAX_TTL_S
 from services.data.sources.source import Claim
 
@@ -62,8 +62,8 @@ def _beside_the_file(path: str, info: ValidationInfo) -> str:
 
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Url = Annotated[str, AfterValidator(_url)]
-Unit = Annotated[str, AfterValidator(source_unit)]
-Quantity = Annotated[str, AfterValidator(quantity)]
+Unit = Annotated[str, AfterValidator(unit)]
+Quantity = Annotated[str, AfterValidator(lambda text: check_label(text, MAX_QUANTITY))]
 Duration = Annotated[str, AfterValidator(lambda text: parse_resolution(text).text)]
 Name = Annotated[
     str,
@@ -74,7 +74,7 @@ Name = Annotated[
         )
     ),
 ]
-Area = Annotated[str, AfterValidator(check_area)]
+Area = Annotated[str, AfterValidator(lambda text: check_label(text, MAX_AREA))]
 Zone = Annotated[str, AfterValidator(lambda key: time_zone(key).key)]
 TimeOfDay = Annotated[str, AfterValidator(_matching("([01][0-9]|2[0-3]):[0-5][0-9]", "times such as 06:00"))]
 Title = Annotated[str, Field(max_length=MAX_TITLE)]
@@ -160,8 +160,10 @@ class DataTable(SourceTable):
     unit: Unit | None = Field(default=None, description="Needed unless the data says it.")
     resolution: Duration | None = Field(default=None, description="Needed unless the data says it.")
     title: Title = Field(default="", description="Shown in the catalogue.")
-    area: Area = Field(default="", description="The bidding zone, or another area; a border is FROM>TO.")
-    quantity: Quantity = Field(default="", description="What is measured; the data is served in its canonical unit.")
+    area: Area = Field(default="", description="Where it is measured, such as a bidding zone.")
+    quantity: Quantity = Field(
+        default="", description="What is measured; a quantity of an installed package is served in its canonical unit."
+    )
     zone: Zone = Field(default="UTC", description="Of times without an offset, as in Europe/Athens.")
     endpoints: dict[Endpoint, EndpointTable] = Field(
         default={}, max_length=10_000, description="What is different for one of several endpoints."

@@ -1,6 +1,7 @@
 """The kind ``series``: datasets with unit, resolution and points, in canonical form.
 
-Reading order: ``times`` and ``units``, ``form`` (a valid dataset, and declarations), ``json_form`` and ``csv_form``.
+Reading order: ``times``, ``units``, ``quantities``, ``form`` (a valid dataset, and declarations), ``json_form`` and
+``csv_form``.
 """
 
 from services.data.kinds.series.csv_form import CsvRow, CsvTable, parse_csv, read_table, render_csv, rows_to_datasets
@@ -15,13 +16,11 @@ from services.data.kinds.series.form import (
 )
 from services.data.kinds.series.json_form import parse_bulk, parse_single, parse_source, points_of, read_json
 from services.data.kinds.series.times import LocalClock, Resolution, iso_seconds, parse_instant, parse_resolution, zone
-from services.data.kinds.series.units import QUANTITIES, SOURCE_UNITS, UNITS
+from services.data.kinds.series.units import Conversion, unit
 
 __all__ = [
-    "QUANTITIES",
-    "SOURCE_UNITS",
-    "UNITS",
     "WRITTEN_TOGETHER",
+    "Conversion",
     "CsvRow",
     "CsvTable",
     "Dataset",
@@ -44,5 +43,6 @@ __all__ = [
     "read_table",
     "render_csv",
     "rows_to_datasets",
+    "unit",
     "zone",
 ]

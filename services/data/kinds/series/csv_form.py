@@ -14,6 +14,7 @@ from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
 from services.data.kinds.series.form import Dataset, Declared, EndpointDeclaration, number, order_fault
 from services.data.kinds.series.times import LocalClock, parse_resolution
 from services.data.kinds.series.units import Conversion
+from services.data.kinds.series.units import unit as canonical_unit
 
 _COLUMNS: Final = ("time", "value", "unit", "endpoint")
 _MAX_FIELD: Final = 512
@@ -177,13 +178,13 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
         raise InvalidDataset(
             "the resolution is missing: give it as ?resolution=PT1H, or with `diem put --resolution PT1H`"
         )
-    unit = known.unit or next((row.unit for row in rows if row.unit), None)
-    if not unit:
+    stated = known.unit or next((row.unit for row in rows if row.unit), None)
+    if not stated:
         raise InvalidDataset("the unit is missing: give it as ?unit=MW, in a column unit, or with `diem put --unit MW`")
     step = _stated("resolution", "", lambda: parse_resolution(known.resolution or ""))
-    convert = _stated(
-        "unit", "" if known.unit else f"{place} {rows[0].line}", lambda: declared.conversion(unit, known.quantity)
-    )
+    where = "" if known.unit else f"{place} {rows[0].line}"
+    unit = _stated("unit", where, lambda: canonical_unit(stated))
+    convert = _stated("unit", where, lambda: declared.conversion(unit, known.quantity))
     points: list[dict[str, Any]] = []
     previous = -1
     line = rows[0].line
@@ -191,7 +192,7 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
         endpoints.check_written(name)
         days = declared.days(step)
         for line, time, value, row_unit, _ in rows:
-            if row_unit and row_unit != unit:
+            if row_unit and row_unit != unit and canonical_unit(row_unit) != unit:
                 raise WrongUnit(f"the unit is {unit}, not {row_unit[:20]!r}", f"{place} {line}")
             seconds, text = instant = declared.instant(time, previous, step.seconds)
             if days is not None:

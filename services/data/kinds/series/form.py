@@ -1,7 +1,6 @@
 """Valid datasets with their canonical bytes, and declarations to complete a body."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -11,6 +10,7 @@ import orjson
 
 from services.data.errors import InvalidDataset
 from services.data.kinds.representation import SERIES, Representation, digest_of, label_text
+from services.data.kinds.series.quantities import check_labels, conversion
 from services.data.kinds.series.times import (
     Instant,
     LocalClock,
@@ -20,7 +20,7 @@ from services.data.kinds.series.times import (
     parse_instant,
     parse_resolution,
 )
-from services.data.kinds.series.units import Conversion, check_quantity, conversion, unit
+from services.data.kinds.series.units import Conversion, unit
 
 WRITTEN_TOGETHER: Final = 50
 """Maximum number of datasets that a source writes in one transaction."""
@@ -113,7 +113,7 @@ def build(
     """
     try:
         step = parse_resolution(resolution)
-        unit(unit_)
+        unit_ = unit(unit_)
     except ValueError as error:
         raise InvalidDataset(str(error), endpoint) from None
     checked: list[dict[str, Any]] = []
@@ -139,14 +139,6 @@ def order_fault(seconds: int, previous: int, step: Resolution) -> str:
 
 
 MAX_TITLE: Final = 200
-_AREA: Final = re.compile("([A-Za-z0-9][A-Za-z0-9._>-]{0,63})?")
-
-
-def check_area(text: str) -> str:
-    """Return ``text`` if it is the name of an area, or empty (none). Raises ValueError."""
-    if _AREA.fullmatch(text) is None:
-        raise ValueError("expected an area such as GR, or FROM>TO")
-    return text
 
 
 def check_description(unit_: str, *, title: str, area: str, quantity: str) -> None:
@@ -157,8 +149,7 @@ def check_description(unit_: str, *, title: str, area: str, quantity: str) -> No
     """
     if len(title) > MAX_TITLE:
         raise ValueError(f"a title has at most {MAX_TITLE} characters")
-    check_area(area)
-    check_quantity(unit_, quantity)
+    check_labels(unit_, area=area, quantity=quantity)
 
 
 class EndpointDeclaration(NamedTuple):

@@ -139,11 +139,11 @@ def _completed(endpoint: str, raw: object, declared: Declared, where: str) -> Da
     if type(raw) is not dict or "points" not in raw:
         raise InvalidDataset('expected an object with "points"', where)
     known = declared.of(endpoint)
-    unit_ = _stated(raw, "unit", known.unit, where)
+    stated = _stated(raw, "unit", known.unit, where)
     resolution = _stated(raw, "resolution", known.resolution, where)
     field = "unit"
     try:
-        convert = declared.conversion(unit_, known.quantity)
+        convert = declared.conversion(unit(stated), known.quantity)
         field = "resolution"
         step = parse_resolution(resolution)
     except ValueError as error:
@@ -158,15 +158,18 @@ def _stated(raw: dict[str, Any], field: str, expected: str | None, where: str) -
     given = raw.get(field, expected)
     if given is None:
         raise InvalidDataset(f"neither the data nor the configuration says the {field}", where)
-    if expected is not None and given != expected and not (field == "resolution" and _same(given, expected)):
-        raise WrongUnit(f"the {field} is {expected}, not {str(given)[:20]!r}", f"{where}.{field}")
-    return str(given)
+    if type(given) is not str:
+        raise InvalidDataset(f"the {field} is a text", f"{where}.{field}")
+    if expected is not None and given != expected and not _same(field, given, expected):
+        raise WrongUnit(f"the {field} is {expected}, not {given[:20]!r}", f"{where}.{field}")
+    return given
 
 
-def _same(given: object, expected: str) -> bool:
-    """Return whether two resolutions are equal: PT60M is PT1H."""
+def _same(field: str, given: str, expected: str) -> bool:
+    """Return whether two notations are of the same unit or resolution: PT60M is PT1H."""
+    canonical: Callable[[str], object] = unit if field == "unit" else parse_resolution
     try:
-        return parse_resolution(str(given)) == parse_resolution(expected)
+        return canonical(given) == canonical(expected)
     except ValueError:
         return False
 
@@ -180,12 +183,12 @@ def _dataset(endpoint: str, raw: object, fields: frozenset[str], where: str) -> 
         raise InvalidDataset(fault, where)
     field = "unit"
     try:
-        unit(raw["unit"])
+        unit_ = unit(raw["unit"])
         field = "resolution"
         step = parse_resolution(str(raw["resolution"]))
     except ValueError as error:
         raise InvalidDataset(str(error), f"{where}.{field}") from None
-    return seal(endpoint, raw["unit"], step, points_of(raw["points"], step, f"{where}.points"))
+    return seal(endpoint, unit_, step, points_of(raw["points"], step, f"{where}.points"))
 
 
 def _named(items: list[Any]) -> Iterator[tuple[str, str, Any]]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from examples.market.model import Market
-from examples.market.simulation import MarketSeries
+from packs.energy.model import Market
+from packs.energy.simulation import MarketSeries
 from tests.support.instances import HOUR, Recipe, Timeline, page, population, read_pairs, windows
 
 SMALL = Recipe(endpoints=50, clients=300, communities=3, seed=3)

@@ -35,7 +35,7 @@ def test_bulk_keeps_the_order() -> None:
         ({"datasets": [document()]}, "$.datasets[0]"),
         ({"datasets": [{"endpoint": "no-slash", **document()}]}, "$.datasets[0].endpoint"),
         ({"datasets": [{"endpoint": "/a", **document()}] * 2}, "$.datasets[1].endpoint"),
-        ({"datasets": [{"endpoint": "/a", **document(unit="x")}]}, "$.datasets[0].unit"),
+        ({"datasets": [{"endpoint": "/a", **document(unit=" ")}]}, "$.datasets[0].unit"),
     ],
 )
 def test_a_wrong_bulk_is_refused_with_the_place(value: object, where: str) -> None:

@@ -136,9 +136,9 @@ async def test_local_times_and_a_description_come_with_the_query(rest: Rest) -> 
 @pytest.mark.parametrize(
     ("query", "detail"),
     [
-        ("quantity=price", "the unit of price is EUR/MWh or EUR/MW or EUR/tCO2, not MW"),
-        ("quantity=mass", "unknown quantity 'mass'"),
-        ("area=Gr%20eece", "expected an area such as GR, or FROM>TO"),
+        ("quantity=price", "price is not measured in MW, but in EUR/MWh or EUR/MW or EUR/tCO2"),
+        ("quantity=" + 33 * "x", "quantity: expected at most 32 printable characters"),
+        ("area=Gr%0Aeece", "area: expected at most 64 printable characters"),
         ("title=" + 201 * "x", "a title has at most 200 characters"),
     ],
 )

@@ -13,7 +13,8 @@ from services.data.api.page import openapi
 from services.data.api.problems import _STATUSES
 from services.data.api.status import MAX_ENDPOINTS
 from services.data.api.tokens import MAX_SUBJECT
-from services.data.kinds.series import QUANTITIES, UNITS
+from services.data.kinds.series.quantities import MAX_AREA, MAX_QUANTITY
+from services.data.kinds.series.units import MAX_UNIT
 from services.data.limits import DATASET_BYTES
 
 DOCUMENT = openapi()
@@ -22,8 +23,8 @@ DOCUMENT = openapi()
 def test_openapi_states_the_limits_of_the_code() -> None:
     schemas, paths = DOCUMENT["components"]["schemas"], DOCUMENT["paths"]
     assert DOCUMENT["info"]["version"] == __version__
-    assert schemas["Unit"]["enum"] == sorted(UNITS)
-    assert schemas["Quantity"]["enum"] == ["", *sorted(QUANTITIES)]
+    assert (schemas["Unit"]["maxLength"], schemas["Quantity"]["maxLength"]) == (MAX_UNIT, MAX_QUANTITY)
+    assert _query("area")["maxLength"] == MAX_AREA
     assert schemas["Bulk"]["properties"]["datasets"]["maxItems"] == bulk.MAX_ENDPOINTS
     assert schemas["Usage"]["properties"]["endpoints"]["maxItems"] == MAX_ENDPOINTS
     wanted = schemas["TokenRequest"]["properties"]
@@ -49,6 +50,12 @@ def test_every_reference_within_openapi_resolves() -> None:
         found: Any = DOCUMENT
         for part in reference.removeprefix("#/").split("/"):
             found = found[part]
+
+
+def _query(name: str) -> dict[str, Any]:
+    parameters = DOCUMENT["paths"]["/v1/data/{endpoint}"]["put"]["parameters"]
+    (found,) = (one["schema"] for one in parameters if one.get("name") == name)
+    return dict(found)
 
 
 def _body(path: dict[str, Any]) -> str:

@@ -1,13 +1,16 @@
 """diem.toml: every fault names file, line, table and field; claims do not overlap."""
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from diem.errors import ConfigurationError
 from diem.process.clock import ManualClock
 from services.data.limits import InlineLimits
-from services.data.sources.config import DEFAULT_CONFIG, BadConfig, DirectoryConfig, HttpConfig, load
+from services.data.sources import config
+from services.data.sources.config import BadConfig, DirectoryConfig, HttpConfig, default_file, load
 from services.data.sources.runner import ClaimedTwice, ClaimIndex, SourceRunner
 from services.data.sources.source import Claim, Health, Sink
 from services.data.sources.tables import SourceTable
@@ -38,8 +41,25 @@ def test_a_configuration_is_loaded(tmp_path: Path) -> None:
 
 
 def test_the_default_configuration_is_valid() -> None:
-    (market,) = load(DEFAULT_CONFIG).source
+    (market,) = load(default_file()).source
     assert market.name == "market"
+
+
+def test_without_a_package_that_has_one_the_default_configuration_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "entry_points", lambda **_: ())
+    assert load(default_file()) == config.Config()
+
+
+def test_a_default_configuration_must_be_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [EntryPoint("a", value, config.DEFAULTS) for value in ("x:FILE", "y:FILE")]
+    monkeypatch.setattr(config, "entry_points", lambda **_: points)
+    with pytest.raises(ConfigurationError, match="several packages have a default configuration: x:FILE, y:FILE"):
+        default_file()
+    del points[1]
+    with pytest.raises(
+        ConfigurationError, match="the default configuration x:FILE cannot be used: ModuleNotFoundError"
+    ):
+        default_file()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +95,8 @@ type = "http"
 name = "prices"
 ulr = "http://127.0.0.1:1/prices.csv"
 endpiont = "/my/prices"
-unit = "Euro"
+unit = "MW"
+quantity = "price"
 evry = 5
 
 [[source]]
@@ -116,21 +137,21 @@ def test_all_faults_are_reported_at_once_with_places_and_hints(tmp_path: Path) -
         'line 1, [[source]] 1 "prices": exactly one of endpoint and prefix is needed',
         'line 4, [[source]] 1 "prices": unknown field `ulr` (did you mean `url`?)',
         'line 5, [[source]] 1 "prices": unknown field `endpiont` (did you mean `endpoint` or `endpoints`?)',
-        "line 6, [[source]] 1 \"prices\", unit: unknown unit 'Euro'",
-        'line 7, [[source]] 1 "prices": unknown field `evry` (did you mean `every`?)',
-        "line 11, [[source]] 2, time_scale: must be greater than 0",
-        "line 12, [[source]] 2: unknown field `zonse` (did you mean `zones`?)",
-        "line 16, [[source]] 3 \"market\", name: another source has the name 'market'",
-        'line 17, [[source]] 3 "market", path: expected text in quotes',
-        'line 21, [[source]] 3 "market", endpoints./files/x: unknown field `unti` (did you mean `unit` or `quantity`?)',
+        'line 7, [[source]] 1 "prices", quantity: price is not measured in MW, but in EUR/MWh or EUR/MW or EUR/tCO2',
+        'line 8, [[source]] 1 "prices": unknown field `evry` (did you mean `every`?)',
+        "line 12, [[source]] 2, time_scale: must be greater than 0",
+        "line 13, [[source]] 2: unknown field `zonse` (did you mean `zones`?)",
+        "line 17, [[source]] 3 \"market\", name: another source has the name 'market'",
+        'line 18, [[source]] 3 "market", path: expected text in quotes',
+        'line 22, [[source]] 3 "market", endpoints./files/x: unknown field `unti` (did you mean `unit` or `quantity`?)',
         (
-            'line 25, [[plan]] 1 "standard": unknown field `per_minutes`'
+            'line 26, [[plan]] 1 "standard": unknown field `per_minutes`'
             " (did you mean `per_minute` or `per_user_per_minute`?)"
         ),
-        'line 26, [[plan]] 1 "standard", per_day: must be at least 1',
-        "line 29, [[plan]] 2 \"standard\", name: another plan has the name 'standard'",
-        'line 30, [[plan]] 2 "standard": unknown field `prefix` (did you mean `prefixes`?)',
-        "line 32, unknown table `plans` (did you mean `plan`?)",
+        'line 27, [[plan]] 1 "standard", per_day: must be at least 1',
+        "line 30, [[plan]] 2 \"standard\", name: another plan has the name 'standard'",
+        'line 31, [[plan]] 2 "standard": unknown field `prefix` (did you mean `prefixes`?)',
+        "line 33, unknown table `plans` (did you mean `plan`?)",
     ]
 
 
@@ -224,12 +245,16 @@ def test_a_fault_of_a_directory_is_named_with_its_place(tmp_path: Path, new: str
     ("old", "new", "expected"),
     [
         ("Europe/Athens", "Athens", "line 6, [[source]] 1 \"meteo\", zone: 'Athens' is not a time zone like"),
-        ('"temperature"', '"heat"', "line 8, [[source]] 1 \"meteo\", quantity: unknown quantity 'heat'; known are"),
+        (
+            '"temperature"',
+            '"the temperature two metres above ground"',
+            'line 8, [[source]] 1 "meteo", quantity: expected at most 32 printable characters',
+        ),
         ('"temperature"', '"price"', 'line 8, [[source]] 1 "meteo", quantity: price is not measured in K'),
         (
             'area = "GR"',
-            'area = "G R"',
-            'line 12, [[source]] 1 "meteo", endpoints./meteo/GR.area: expected an area such as GR',
+            'area = "G\\tR"',
+            'line 12, [[source]] 1 "meteo", endpoints./meteo/GR.area: expected at most 64 printable',
         ),
         (
             'title = "Athens"',

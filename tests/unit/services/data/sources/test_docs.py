@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from diem.process.clock import ManualClock
-from examples.market.simulation import SimulationConfig
+from packs.energy.simulation import SimulationConfig
 from services.data.errors import DataError
 from services.data.kinds import Representation
-from services.data.kinds.series import QUANTITIES, SOURCE_UNITS, UNITS
 from services.data.sources import config, plugins
 from services.data.sources.runner import SourceRunner
 from services.data.sources.tables import DataTable
@@ -20,15 +19,16 @@ from tests.support.patience import PATIENCE_S
 from tests.unit.services.data.sources.toml import assert_fault, write
 
 DOCS = (Path(__file__).parents[5] / "docs" / "sources.md").read_text()
+ENERGY = (Path(__file__).parents[5] / "docs" / "energy.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", DOCS, re.DOTALL | re.MULTILINE)
+def blocks(language: str, docs: str = DOCS) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", docs, re.DOTALL | re.MULTILINE)
 
 
-def rows(heading: str) -> dict[str, list[str]]:
+def rows(heading: str, docs: str = DOCS) -> dict[str, list[str]]:
     """Return the tables below a heading: names in backquotes in the first column, with the cells after them."""
-    section = re.split(r"^## ", DOCS, flags=re.MULTILINE)
+    section = re.split(r"^## ", docs, flags=re.MULTILINE)
     (text,) = [part for part in section if part.startswith(heading)]
     found = {}
     for line in text.splitlines():
@@ -42,7 +42,7 @@ def rows(heading: str) -> dict[str, list[str]]:
 def test_every_field_of_a_type_is_described_with_its_default(kind: str) -> None:
     fields = (SimulationConfig if kind == "simulation" else config.TABLES[kind]).model_fields
     common = {"type", "name"} if kind == "simulation" else set(DataTable.model_fields)
-    described = rows(f"`{kind}`")
+    described = rows("The simulated", ENERGY) if kind == "simulation" else rows(f"`{kind}`")
     assert set(described) == set(fields) - common
     for name, cells in described.items():
         default = fields[name].get_default()
@@ -54,16 +54,10 @@ def test_the_fields_of_all_sources_of_data_are_described() -> None:
     assert set(rows("Fields of every")) == set(DataTable.model_fields)
 
 
-def test_quantities_and_units_are_those_of_the_code() -> None:
-    described = {name: cells[0].split(", ") for name, cells in rows("What data means").items()}
-    assert described == {name: list(units) or ["any"] for name, units in QUANTITIES.items()}
-    served, converted = re.findall(r"Units that .*?\. ", DOCS.replace("\n", " "))[0], DOCS.partition("converted: ")[2]
-    assert set(re.findall(r"`([^`]+)`", served)) == UNITS
-    assert set(re.findall(r"`([^`]+)`", converted.partition(". ")[0])) == SOURCE_UNITS - UNITS
-
-
 def test_the_examples_can_be_used(tmp_path: Path) -> None:
-    examples = [text for text in blocks("toml") if "[[source]]" in text and "loadavg" not in text]
+    examples = [
+        text for text in (*blocks("toml"), *blocks("toml", ENERGY)) if "[[source]]" in text and "loadavg" not in text
+    ]
     assert len(examples) == 3
     read = config.load(write(tmp_path, "\n".join(examples)))
     assert [source.name for source in SourceRunner.configured(read, ManualClock())._sources] == [

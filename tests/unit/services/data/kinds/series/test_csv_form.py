@@ -108,7 +108,7 @@ def test_times_may_have_any_offset(times: tuple[str, str]) -> None:
     ("known", "where", "reason"),
     [
         ({"resolution": "PT5S"}, "resolution", "'PT5S' is not a resolution"),
-        ({"unit": "GBP/MWh"}, "unit", "unknown unit 'GBP/MWh'"),
+        ({"unit": "GBP per megawatt hour, day-ahead auction"}, "unit", "at most 32 characters"),
         ({"zone": "Athens"}, "zone", "'Athens' is not a time zone like Europe/Athens"),
     ],
 )
@@ -127,6 +127,11 @@ def test_another_unit_than_the_known_one_is_refused_with_the_line() -> None:
     with pytest.raises(WrongUnit) as caught:
         parse(b"time,value,unit\n2026-01-01T00:00:00Z,1,MW\n")
     assert caught.value.where == "line 2"
+
+
+def test_the_unit_may_be_written_differently_in_a_row() -> None:
+    rows = "time,value,unit\n2026-01-01T00:00:00Z,81.2,EUR / MWh\n2026-01-01T01:00:00Z,,€/MWh\n".encode()
+    assert parse(rows) == parse(GOOD) == parse(rows, unit=None)
 
 
 def test_a_table_without_unit_or_resolution_is_refused() -> None:

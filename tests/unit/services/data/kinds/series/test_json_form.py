@@ -51,8 +51,10 @@ def test_equivalent_notations_make_the_same_dataset() -> None:
 @pytest.mark.parametrize(
     ("changes", "where", "reason"),
     [
-        ({"unit": "EUR/kWh"}, "$.unit", "unknown unit"),
-        ({"unit": 7}, "$.unit", "unknown unit"),
+        ({"unit": ""}, "$.unit", "a unit is a text"),
+        ({"unit": "x" * 33}, "$.unit", "at most 32 characters"),
+        ({"unit": 7}, "$.unit", "a unit is a text"),
+        ({"unit": ["MW"]}, "$.unit", "a unit is a text"),
         ({"resolution": "PT7H"}, "$.resolution", "not a whole number"),
         ({"resolution": "1h"}, "$.resolution", "not a resolution"),
         ({"resolution": None}, "$.resolution", "not a resolution"),
@@ -82,6 +84,19 @@ def test_a_wrong_dataset_is_refused_with_the_place(changes: dict[str, Any], wher
     error = refused(encoded(document(**changes)))
     assert error.where == where
     assert reason in error.reason
+
+
+@pytest.mark.parametrize("unit", ["GBP/MWh", "SEK/MWh", "EUR/kWh", "km/h", "hPa", "ppm", "bpm", "goals", "µg/m³"])
+def test_a_unit_is_any_short_text(unit: str) -> None:
+    dataset = datasets.parse_single("/a", encoded(document(unit=unit)))
+    assert dataset.unit == datasets.unit(unit)
+    assert json.loads(dataset.content)["unit"] == dataset.unit
+
+
+@pytest.mark.parametrize("unit", ["€/MWh", "EUR / MWh", " EUR/MWh"])
+def test_notations_of_a_unit_make_the_same_dataset(unit: str) -> None:
+    one, same = (datasets.parse_single("/a", encoded(document(unit=each))) for each in ("EUR/MWh", unit))
+    assert one == same
 
 
 def test_a_missing_field_is_named() -> None:
@@ -137,8 +152,8 @@ def test_a_source_may_state_an_equivalent_resolution() -> None:
         body = encoded({"points": points, "resolution": said})
         (dataset,) = datasets.parse_source(body, endpoint="/a", unit_="MW", resolution=known)
         assert dataset.resolution == "PT1H"
-    for other in ("PT30M", "hourly", 60):
-        with pytest.raises(WrongUnit, match="the resolution is PT1H, not"):
+    for other, reason in (("PT30M", "is PT1H, not"), ("hourly", "is PT1H, not"), (60, "is a text")):
+        with pytest.raises(InvalidDataset, match=f"the resolution {reason}"):
             datasets.parse_source(
                 encoded({"points": points, "resolution": other}), endpoint="/a", unit_="MW", resolution="PT1H"
             )

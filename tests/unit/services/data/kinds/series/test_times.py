@@ -172,15 +172,15 @@ def test_local_times_and_declarations_apply_to_json_of_a_source() -> None:
         LocalClock(),
     )
     points = '[{"time":"2026-01-01T00:00","value":1.1},{"time":"2026-01-01T01:00","value":null}]'
-    body = (
-        f'{{"datasets":[{{"endpoint":"/a","points":{points}}},{{"endpoint":"/b","unit":"ct/kWh","points":{points}}}]}}'
-    )
+    own = f'{{"endpoint":"/b","unit":"ct / kWh","points":{points}}}'
+    body = f'{{"datasets":[{{"endpoint":"/a","points":{points}}},{own}]}}'
     one, other = datasets.read_json(body.encode(), declared)
     assert (one.unit, one.title, one.area, one.quantity) == ("MW", "A", "GR", "load")
     assert b'"value":1100},' in one.content
     assert b'"value":null}' in one.content
-    assert (other.unit, other.area) == ("EUR/MWh", "")
-    assert b'"value":11}' in other.content
+    # Without a quantity, a unit is its own.
+    assert (other.unit, other.area) == ("ct/kWh", "")
+    assert b'"value":1.1}' in other.content
     with pytest.raises(InvalidDataset, match=r"\$.points\[0\]: .*out of range"):
         datasets.read_json(
             b'[{"time":"2026-01-01T00:00","value":1e14}]', Declared("/a", declared.own["/a"], clock=LocalClock())
@@ -192,10 +192,11 @@ def test_bodies_of_the_api_are_in_utc_and_not_converted() -> None:
         datasets.rows_to_datasets(
             datasets.parse_csv(b"time,value\n2026-01-01T00:00,1\n"), endpoint="/a", unit_="MW", resolution="PT1H"
         )
-    with pytest.raises(InvalidDataset, match="unknown unit 'EUR/kWh'"):
-        datasets.rows_to_datasets(
-            datasets.parse_csv(b"time,value\n2026-01-01T00:00Z,1\n"), endpoint="/a", unit_="EUR/kWh", resolution="PT1H"
-        )
+    (own,) = datasets.rows_to_datasets(
+        datasets.parse_csv(b"time,value\n2026-01-01T00:00Z,1\n"), endpoint="/a", unit_="EUR/kWh", resolution="PT1H"
+    )
+    assert own.unit == "EUR/kWh"
+    assert b'"value":1}' in own.content
 
 
 def test_area_and_quantity_are_not_part_of_the_content() -> None:

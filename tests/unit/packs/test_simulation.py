@@ -13,15 +13,16 @@ import pytest
 from diem.errors import ConfigurationError
 from diem.process.clock import ManualClock
 from diem.protocol import endpoints
-from examples.market import Simulation
-from examples.market.model import BORDERS, ZONES, Market, MarketSnapshot, noise
-from examples.market.simulation import MarketSeries, SimulationConfig
+from packs.energy import DEFAULT_CONFIG, Simulation
+from packs.energy.model import BORDERS, ZONES, Market, MarketSnapshot, noise
+from packs.energy.simulation import MarketSeries, SimulationConfig
 from services.data.errors import StoreUnavailable
 from services.data.kinds import SERIES, Representation
 from services.data.kinds.kind import envelope
-from services.data.kinds.series import QUANTITIES
+from services.data.kinds.series.quantities import conversion
+from services.data.kinds.series.units import Conversion
 from services.data.limits import InlineLimits
-from services.data.sources.config import DEFAULT_CONFIG, load
+from services.data.sources.config import load
 from services.data.store import StoredVersion
 
 JUNE = datetime(2026, 6, 16, tzinfo=UTC).timestamp()
@@ -237,7 +238,7 @@ def test_every_series_has_quantity_unit_and_area() -> None:
     assert described["/generation/GR/solar"] == ("generation", "GR")
     assert described["/flows/BG/GR"] == ("flow", "BG>GR")
     for one in found.values():
-        assert one.unit in QUANTITIES[one.quantity]
+        assert conversion(one.unit, one.quantity) == Conversion(one.unit)
 
 
 def test_every_dataset_of_the_market_is_sent_with_its_update() -> None:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from diem.errors import ConfigurationError
 from diem.process.clock import Clock
-from examples.market.model import ZONES, Market, MarketSnapshot, noise
+from packs.energy.model import ZONES, Market, MarketSnapshot, noise
 from services.data.errors import DataError
 from services.data.kinds import series as datasets
 from services.data.kinds.series import Dataset, Point, build

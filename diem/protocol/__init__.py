@@ -1,7 +1,7 @@
 """The protocols of docs/protocol.md as bytes and values; pure, and the same on both sides of each link.
 
 Reading order: ``endpoints`` (names), ``codes`` (close and error codes), ``messages`` (the client protocol),
-``update`` (the update record), ``frames`` (WebSocket frames, built once or passed on), ``deflate`` (compressed ones),
-``feed`` (the feed protocol), ``compatibility`` (versions between processes), ``partition_map`` and ``assignment``
-(placement of endpoints), ``traffic`` (recorded events).
+``media_types`` (kinds of data), ``update`` (the update record), ``frames`` (WebSocket frames, built once or passed on),
+``deflate`` (compressed ones), ``feed`` (the feed protocol), ``compatibility`` (versions between processes),
+``partition_map`` and ``assignment`` (placement of endpoints), ``traffic`` (recorded events).
 """

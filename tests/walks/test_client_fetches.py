@@ -6,15 +6,16 @@ service has.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.links.client import CompletedEvents, UpdatesClient
+from diem.links.client import CompletedEvents, Snapshot, UpdatesClient
 from diem.links.client.link import ClientLink
+from diem.protocol.media_types import DOCUMENT
 from tests.walks import walk_settings
 
 NAME = "/a"
@@ -39,11 +40,11 @@ class World:
         self.client = UpdatesClient("ws://nobody:1/ws", data=True)
         self.completed = CompletedEvents(self.client, self._fetch, self.client.correct, self._sleep)
 
-    async def _fetch(self, name: str, version: int | None) -> Mapping[str, Any] | None:
+    async def _fetch(self, name: str, version: int | None) -> Snapshot | None:
         await self._gate()
         found = self.versions[-1] if version in {None, self.versions[-1]} else None
         await self._gate()
-        return None if found is None else self._dataset(found)
+        return None if found is None else Snapshot(found, "", DOCUMENT, found)
 
     async def _sleep(self, _seconds: float) -> None:
         await self._wait()
@@ -57,15 +58,12 @@ class World:
         self._waiting.append(gate)
         await gate.wait()
 
-    def _dataset(self, version: int) -> dict[str, Any]:
-        return {"endpoint": NAME, "version": version, "points": []}
-
     async def read(self) -> None:
         """Follow what the client yields."""
         async for event in self.completed:
-            if event.data is None:
+            if not event.has_value:
                 continue
-            version = event.data["version"]
+            version = event.value
             if self.shown and version < self.shown[-1]:
                 assert self.may_go_back, f"{version} is shown after {self.shown[-1]}"
                 self.may_go_back = 0
@@ -115,7 +113,7 @@ class World:
     def _update(self, *, with_data: bool) -> None:
         message = {"type": "update", "endpoint": NAME, "version": self.retained}
         if with_data:
-            message["data"] = self._dataset(self.retained)
+            message |= {"data": self.retained, "media_type": DOCUMENT}
         self.client.on_message(LINK, message)
 
     async def rest(self) -> None:

@@ -1,9 +1,9 @@
 """The Python client of ``diem.v1.json``: subscribe, iterate over events, reconnect with the known versions.
 
-Reading order: ``backoff`` (delays and rates), ``tokens``, ``link`` (one connection), ``client`` (one server),
-``fetches`` (data not sent with updates); for groups of servers ``routes``, ``group_choice``, ``partitioned``. Except
-for these three, the SDK has the same algorithms in modules of the same names (``client/src/sdk``), and both pass the
-cases in ``tests/cases``.
+Reading order: ``backoff`` (delays and rates), ``tokens``, ``link`` (one connection), ``values`` (by kind), ``client``
+(one server), ``fetches`` (data not sent with updates); for groups of servers ``routes``, ``group_choice``,
+``partitioned``. Except for these three, the SDK has the same algorithms in modules of the same names
+(``client/src/sdk``), and both pass the cases in ``tests/cases``.
 """
 
 from diem.links.client.backoff import Timing
@@ -11,6 +11,7 @@ from diem.links.client.client import BaseClient, Event, Kind, UpdatesClient
 from diem.links.client.fetches import CompletedEvents, Fetch, FetchDelayed
 from diem.links.client.partitioned import PartitionedClient
 from diem.links.client.tokens import TokenFunction
+from diem.links.client.values import Snapshot
 
 __all__ = [
     "BaseClient",
@@ -20,6 +21,7 @@ __all__ = [
     "FetchDelayed",
     "Kind",
     "PartitionedClient",
+    "Snapshot",
     "Timing",
     "TokenFunction",
     "UpdatesClient",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from diem.links.client.backoff import Timing
 from diem.links.client.link import ClientLink
 from diem.links.client.tokens import TokenFunction, TokenSource
+from diem.links.client.values import Snapshot
 from diem.protocol import endpoints
 
 Kind = Literal["open", "closed", "subscribed", "unsubscribed", "update", "resync", "status", "rejected", "error"]
@@ -33,16 +34,25 @@ class Event:
     version: int | None = None
     """Of an update: its version. Of ``subscribed``: the retained version, None = none yet."""
     gone: bool = False
-    data: Mapping[str, Any] | None = None
-    """Of an update: the dataset of this version, as returned by ``GET /v1/data``; None: fetch it."""
+    time: str = ""
+    """Of an update: when the change was accepted, in RFC 3339."""
+    media_type: str = ""
+    """Of the value; empty: there is none, fetch it."""
+    value: Any = None
+    """Of an update: the value of this version, by its kind (:mod:`~diem.links.client.values`)."""
     fetch_window_s: float = 0.0
-    """Window of the random delay before fetching the data, if at all; unused for updates with data."""
+    """Window of the random delay before fetching the value, if at all; unused for updates with values."""
     live: bool | None = None
     """Of ``status``: True if updates are current."""
     code: int | None = None
     """Of ``closed``: the close code, or the HTTP status of a refused handshake; None when nobody answered."""
     message: str = ""
     """Of ``closed``: the reason; of a refusal with the status, as ``429: this address has 50 clients already``."""
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the value came with the update, or was fetched."""
+        return bool(self.media_type)
 
 
 class EventQueue:
@@ -198,24 +208,23 @@ class BaseClient(ABC):
                 self._publish(Event("error", message=f"{message['code']}: {message['message']}"))
 
     def _publish_update(self, message: dict[str, Any], fetch_window_s: float) -> None:
-        name, version, data = message["endpoint"], message["version"], message.get("data")
-        if not (
-            self._data and isinstance(data, dict) and (data.get("endpoint"), data.get("version")) == (name, version)
-        ):
-            data = None  # a proxy may send unrequested data
+        name, version = message["endpoint"], message["version"]
+        # A proxy may send unrequested data.
+        found = Snapshot.of_update(message) if self._data else None
         announced = self._announced.get(name, 0)
-        if name not in self._known or version <= max(self._known[name], announced - 1 if data else announced):
+        if name not in self._known or version <= max(self._known[name], announced - 1 if found else announced):
             return
         if version > 1000 * (time.time() + FUTURE_S):
             # It would block all later ones: forged, or this clock is wrong.
             self._publish(Event("resync", name, fetch_window_s=fetch_window_s))
             return
         self._announced[name] = version
-        if data:
-            self._known[name] = version
-        window_s = 0.0 if data else fetch_window_s
-        gone = message.get("gone", False)
-        self._publish(Event("update", name, version, gone=gone, data=data, fetch_window_s=window_s))
+        gone, changed = message.get("gone", False), message.get("time", "")
+        if found is None:
+            self._publish(Event("update", name, version, gone=gone, time=changed, fetch_window_s=fetch_window_s))
+            return
+        self._known[name] = version
+        self._publish(Event("update", name, version, time=changed, media_type=found.media_type, value=found.value))
 
     def _reject(self, name: str, rejection: Mapping[str, Any]) -> None:
         """Drop an endpoint that no server accepts."""

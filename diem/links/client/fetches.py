@@ -5,12 +5,13 @@ The SDK has the same rules (``client/src/sdk/fetches.ts``).
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from diem.errors import DiemError
 from diem.links.client.client import Event, EventQueue
+from diem.links.client.values import Snapshot
 from diem.process.backoff import Backoff
 
 BASE_S: Final = 0.5
@@ -19,8 +20,8 @@ CAP_S: Final = 8.0
 OUTDATED_CAP_S: Final = 60.0
 """Longest window while the service answers with older data than announced: it may have lost the newer."""
 
-Fetch = Callable[[str, int | None], Awaitable[Mapping[str, Any] | None]]
-"""Returns the dataset of an endpoint: of the version if given, else the current one. None: that version is not kept."""
+Fetch = Callable[[str, int | None], Awaitable[Snapshot | None]]
+"""Returns the value of an endpoint: of the version if given, else the current one. None: that version is not kept."""
 Correct = Callable[[str, int], None]
 """Called with an endpoint and the service's version, less than one announced or shown."""
 Sleep = Callable[[float], Awaitable[None]]
@@ -151,10 +152,10 @@ class CompletedEvents:
     def _receive_update(self, name: str, event: Event, version: int, shown: int) -> None:
         if version <= shown:
             return
-        if event.data is None and not event.gone:
+        if not event.has_value and not event.gone:
             self._announce(name, event)
             return
-        self._end(name, holds=event.data is not None)
+        self._end(name, holds=event.has_value)
         self._shown[name] = version
         self._put(event)
 
@@ -230,17 +231,17 @@ class CompletedEvents:
             DiemError: there is none.
         """
         version, shown = wanted.version or 0, self._shown.get(name, 0)
-        data = await self._fetch(name, version) if version else None
-        is_current = data is None
-        if data is None:
-            data = await self._fetch(name, None)
-        if data is None:
+        snapshot = await self._fetch(name, version) if version else None
+        is_current = snapshot is None
+        if snapshot is None:
+            snapshot = await self._fetch(name, None)
+        if snapshot is None:
             raise DataMissing(name)
-        found = int(data["version"])
+        found = snapshot.version
         if found > shown or is_current:
             self._held.add(name)
             self._shown[name] = found
-            self._put(Event("update", name, found, data=data))
+            self._put(Event("update", name, **snapshot._asdict()))
         if is_current and found < max(shown, version):
             self._correct(name, found)
         if found < version:

@@ -8,24 +8,22 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from diem.protocol import media_types
+from diem.protocol.media_types import COLLECTION, CSV, DOCUMENT, NOTICE, SERIES
 from services.data.kinds.collection import Collection
 from services.data.kinds.document import Document
 from services.data.kinds.kind import Body, Format, Kind, Stored
 from services.data.kinds.notice import Notice
 from services.data.kinds.octets import OCTETS, Octets, is_shown
 from services.data.kinds.representation import (
-    COLLECTION,
-    DOCUMENT,
     MAX_MEDIA_TYPE,
     NO_LABELS,
-    NOTICE,
-    SERIES,
     Representation,
     labels_of,
     merge_labels,
     seal,
 )
-from services.data.kinds.series.kind import CSV, Series
+from services.data.kinds.series.kind import Series
 
 __all__ = [
     "COLLECTION",
@@ -50,9 +48,7 @@ __all__ = [
     "seal",
 ]
 
-_SERIES, _DOCUMENT, _OCTETS, _NOTICE, _COLLECTION = Series(), Document(), Octets(), Notice(), Collection()
-KINDS: Final[dict[str, Kind]] = {each.name: each for each in (_SERIES, _DOCUMENT, _OCTETS, _NOTICE, _COLLECTION)}
-_OWN: Final = {SERIES: _SERIES, CSV: _SERIES, NOTICE: _NOTICE, COLLECTION: _COLLECTION}
+KINDS: Final[dict[str, Kind]] = {each.name: each for each in (Series(), Document(), Octets(), Notice(), Collection())}
 _NAME: Final = r"[A-Za-z0-9!#$&^_.+-]+"
 _MEDIA_TYPE: Final = re.compile(rf"{_NAME}/{_NAME}")
 _PARAMETER: Final = re.compile(rf"\s*({_NAME})=(?:({_NAME})|\"({_NAME})\")\s*")
@@ -61,10 +57,7 @@ _PARAMETER: Final = re.compile(rf"\s*({_NAME})=(?:({_NAME})|\"({_NAME})\")\s*")
 @lru_cache(256)
 def kind_of(name: str) -> Kind:
     """Return the kind of a canonical media type (docs/adr/0031): the type alone decides, never the content."""
-    essence = name.partition(";")[0]
-    if (own := _OWN.get(essence)) is not None:
-        return own
-    return _DOCUMENT if essence == DOCUMENT or essence.endswith("+json") else _OCTETS
+    return KINDS[media_types.kind_of(name)]
 
 
 @lru_cache(256)
@@ -85,7 +78,7 @@ def media_type(text: str) -> str:
         if match is None:
             return ""
         name, value = match[1].lower(), match[2] or match[3]
-        if kind_of(essence) is not _OCTETS:
+        if media_types.kind_of(essence) != OCTETS:
             if name == "charset" and value.lower() not in {"utf-8", "utf8", "us-ascii"}:
                 return ""
         else:

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from diem.protocol.media_types import COLLECTION
 from services.data.errors import KeptByStore
 from services.data.kinds.kind import Body, Format, Kind, Stored, envelope
-from services.data.kinds.representation import COLLECTION, Representation
+from services.data.kinds.representation import Representation
 
 
 class Collection(Kind):

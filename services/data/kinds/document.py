@@ -1,16 +1,12 @@
 """The kind ``document``: any JSON value."""
 
-from typing import Final
-
 import orjson
 
+from diem.protocol.media_types import JSON_PATCH, MERGE_PATCH
 from services.data.kinds import json_patch
 from services.data.kinds.json_text import canonical
 from services.data.kinds.kind import Body, Format, Kind, Stored
 from services.data.kinds.representation import Representation, seal
-
-MERGE_PATCH: Final = "application/merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
 
 
 class Document(Kind):

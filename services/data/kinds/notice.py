@@ -4,8 +4,9 @@ from typing import Any
 
 import orjson
 
+from diem.protocol.media_types import NOTICE
 from services.data.kinds.kind import Body, Format, Kind, Stored, envelope
-from services.data.kinds.representation import NOTICE, Representation
+from services.data.kinds.representation import Representation
 
 
 class Notice(Kind):

@@ -8,10 +8,6 @@ from typing import Final, Self
 
 import orjson
 
-SERIES: Final = "application/vnd.diem.series+json"
-DOCUMENT: Final = "application/json"
-NOTICE: Final = "application/vnd.diem.notice+json"
-COLLECTION: Final = "application/vnd.diem.collection+json"
 MAX_MEDIA_TYPE: Final = 100
 """Longest media type in characters, parameters included."""
 NO_LABELS: Final = "{}"

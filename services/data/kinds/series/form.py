@@ -8,8 +8,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from diem.protocol.media_types import SERIES
 from services.data.errors import InvalidDataset
-from services.data.kinds.representation import SERIES, Representation, digest_of, label_text
+from services.data.kinds.representation import Representation, digest_of, label_text
 from services.data.kinds.series.quantities import check_labels, conversion
 from services.data.kinds.series.times import (
     Instant,

@@ -5,15 +5,15 @@ from typing import Any, Final
 
 import orjson
 
+from diem.protocol.media_types import CSV, SERIES
 from services.data.errors import InvalidDataset, WrongUnit
 from services.data.kinds.kind import Body, Format, Kind, Stored, envelope
-from services.data.kinds.representation import SERIES, labels_of
+from services.data.kinds.representation import labels_of
 from services.data.kinds.series.csv_form import parse_csv, render_csv, rows_to_datasets
 from services.data.kinds.series.form import Dataset, check_description
 from services.data.kinds.series.json_form import parse_single
 
 JSON: Final = "application/json"
-CSV: Final = "text/csv"
 
 
 class Series(Kind):

@@ -40,7 +40,7 @@ from diem.protocol.messages import (
 )
 from tests.support.patience import until
 from tests.unit.diem.links.client.fakes import QUICK, FakeServer, seeing, unsigned
-from tests.unit.diem.links.client.test_fetches import Service, Source
+from tests.unit.diem.links.client.test_fetches import Service, Source, complete
 
 CASES: Final = Path(__file__).parents[4] / "cases"
 Step = Mapping[str, Any]
@@ -307,15 +307,14 @@ async def test_lost_versions(case: dict[str, Any]) -> None:
         reading = asyncio.ensure_future(anext(events))
         for step in case["steps"]:
             version = step["version"]
-            data = {"version": version} if step["do"] == "data" else None
-            replied = step["do"] == "subscribed"
-            await source.send(Event("subscribed" if replied else "update", "/a", version, data=data))
+            held = complete(version) if step["do"] == "data" else Event("update", "/a", version)
+            await source.send(Event("subscribed", "/a", version) if step["do"] == "subscribed" else held)
             service.sleep_once()  # fetches start; what is repeated later waits
             for _ in range(20):
                 await asyncio.sleep(0)
                 if reading.done():
                     event = reading.result()
-                    shown = shown if event.data is None else event.data["version"]
+                    shown = event.value["of"] if event.has_value else shown
                     reading = asyncio.ensure_future(anext(events))
             assert (step, shown) == (step, step["shown"])
         reading.cancel()

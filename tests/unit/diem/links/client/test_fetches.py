@@ -1,13 +1,13 @@
 """Data that does not come with updates: when it is fetched, and by which version."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from diem.errors import DiemError
-from diem.links.client import CompletedEvents, Event, FetchDelayed
+from diem.links.client import CompletedEvents, Event, FetchDelayed, Snapshot
+from diem.protocol.media_types import DOCUMENT
 
 WINDOW_S = 8.0
 
@@ -30,14 +30,14 @@ class Service:
         assert name == "/a"
         self.corrected.append(version)
 
-    async def fetch(self, name: str, version: int | None) -> Mapping[str, Any] | None:
+    async def fetch(self, name: str, version: int | None) -> Snapshot | None:
         assert name == "/a"
         self.requests.append(version)
         answer = self.version if version is None else version if version in self.kept else None
         await self.answering.wait()
         if self.fault is not None:
             raise self.fault
-        return None if answer is None else {"version": answer}
+        return None if answer is None else Snapshot(answer, "", DOCUMENT, {"of": answer})
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -66,8 +66,13 @@ class Source:
             await asyncio.sleep(0)
 
 
-def update(version: int, **more: Any) -> Event:
-    return Event("update", "/a", version, fetch_window_s=WINDOW_S, **more)
+def update(version: int, *, gone: bool = False) -> Event:
+    return Event("update", "/a", version, gone=gone, fetch_window_s=WINDOW_S)
+
+
+def complete(version: int) -> Event:
+    """Return an update with its value."""
+    return Event("update", "/a", version, media_type=DOCUMENT, value={"of": version})
 
 
 async def rest_of(events: CompletedEvents) -> list[Event]:
@@ -75,9 +80,9 @@ async def rest_of(events: CompletedEvents) -> list[Event]:
 
 
 def versions(events: Sequence[Event]) -> list[tuple[int | None, int | None]]:
-    """Return version and version of the data of the updates."""
+    """Return version and version of the value of the updates."""
     updates = [event for event in events if event.kind == "update"]
-    return [(event.version, None if event.data is None else event.data["version"]) for event in updates]
+    return [(event.version, event.value["of"] if event.has_value else None) for event in updates]
 
 
 async def test_the_first_data_is_fetched_at_once_and_later_data_within_the_window() -> None:
@@ -99,7 +104,7 @@ async def test_the_first_data_is_fetched_at_once_and_later_data_within_the_windo
 async def test_updates_that_arrive_meanwhile_change_the_version_and_not_the_time() -> None:
     service, source = Service(9), Source()
     async with CompletedEvents(aiter(source), service.fetch, service.correct, service.sleep) as events:
-        await source.send(update(1, data={"version": 1}), update(7), update(8), update(9))
+        await source.send(complete(1), update(7), update(8), update(9))
         assert len(service.slept) == 1
         service.awake.set()
         await source.send(None)
@@ -147,12 +152,12 @@ async def test_after_a_resync_the_current_version_is_fetched_even_during_a_reque
 
 
 @pytest.mark.parametrize(
-    "end", [update(6, data={"version": 6}), update(6, gone=True), Event("rejected", "/a"), Event("unsubscribed", "/a")]
+    "end", [complete(6), update(6, gone=True), Event("rejected", "/a"), Event("unsubscribed", "/a")]
 )
 async def test_data_that_arrives_or_is_no_longer_wanted_ends_the_fetch(end: Event) -> None:
     service, source = Service(5), Source()
     async with CompletedEvents(aiter(source), service.fetch, service.correct, service.sleep) as events:
-        await source.send(update(1, data={"version": 1}), update(5), end, None)
+        await source.send(complete(1), update(5), end, None)
         assert (await rest_of(events))[-1] == end
     assert service.requests == []
 
@@ -209,14 +214,14 @@ async def test_leaving_ends_all_fetches() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-@pytest.mark.parametrize("late", [update(11, data={"version": 11}), update(11), update(11, gone=True), update(12)])
+@pytest.mark.parametrize("late", [complete(11), update(11), update(11, gone=True), update(12)])
 async def test_what_is_shown_never_goes_back(late: Event) -> None:
     """The service is ahead of the feed."""
     service, source = Service(12), Source()
     async with CompletedEvents(aiter(source), service.fetch, service.correct, service.sleep) as events:
         await source.send(update(10))
         assert versions([await anext(events)]) == [(12, 12)]
-        await source.send(late, update(13, data={"version": 13}), None)
+        await source.send(late, complete(13), None)
         assert versions(await rest_of(events)) == [(13, 13)]
     assert (service.requests, service.slept, service.corrected) == ([10, None], [], [])
 
@@ -226,7 +231,7 @@ async def test_version_that_a_server_does_not_have_is_verified_once(stated: int 
     service, source = Service(12), Source()
     service.awake.set()
     async with CompletedEvents(aiter(source), service.fetch, service.correct, service.sleep) as events:
-        await source.send(update(12, data={"version": 12}), Event("subscribed", "/a", stated))
+        await source.send(complete(12), Event("subscribed", "/a", stated))
         await source.send(Event("subscribed", "/a", 12), None)
         assert versions(await rest_of(events)) == [(12, 12)]
     assert (service.requests, service.corrected) == ([None], []), "the server lags"
@@ -236,11 +241,11 @@ async def test_version_that_the_service_has_lost_is_replaced_by_the_one_that_it_
     service, source = Service(11), Source()
     service.awake.set()
     async with CompletedEvents(aiter(source), service.fetch, service.correct, service.sleep) as events:
-        await source.send(update(20, data={"version": 20}))
+        await source.send(complete(20))
         assert versions([await anext(events)]) == [(20, 20)]
         await source.send(Event("subscribed", "/a", 11))
         assert [event.kind for event in (await anext(events), await anext(events))] == ["subscribed", "update"]
-        await source.send(update(12, data={"version": 12}), None)
+        await source.send(complete(12), None)
         assert versions(await rest_of(events)) == [(12, 12)], "and what follows is less than what was lost"
     assert (service.requests, service.corrected) == ([None], [11])
 

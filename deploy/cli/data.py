@@ -1,188 +1,236 @@
-"""The commands of ``diem`` for datasets: ``watch``, ``get``, ``put`` and ``delete``."""
+"""The commands of ``diem`` for single endpoints: ``get``, ``put``, ``patch``, ``notify`` and ``delete``."""
 
 import json
+import re
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from deploy.cli.options import (
-    ApiKeyOption,
-    StateDirOption,
-    TokenOption,
-    UnusableFile,
-    UrlOption,
-    run_change,
-    run_interactive,
-)
-from deploy.clients.data_service import (
-    MEDIA_TYPES,
-    DataService,
-    DataServiceUnavailable,
-    RequestRefused,
-    ServiceRefused,
-    Upload,
-    data_service,
-)
-from deploy.clients.updates import ANONYMOUS, Credentials, client_of, credentials_of
+from deploy.cli.media_types import PATCHES, PIPE, alias, type_of_file
+from deploy.cli.options import ApiKeyOption, StateDirOption, TokenOption, UnusableFile, UrlOption, run_change
+from deploy.clients.data_service import Change, Content, DataService, RequestRefused, data_service
+from deploy.clients.updates import credentials_of
 from deploy.page_address import data_view
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.errors import ConfigurationError, DiemError
-from diem.links.client import CompletedEvents, Event, Fetch, FetchDelayed
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
-from diem.protocol.update import iso
+from diem.protocol.media_types import CSV, essence, kind_of
 
 MAX_FILE_BYTES: Final = 64 * 1024 * 1024
 """Greatest limit of a Data Service (DIEM_DATASET_BYTES): protects memory from a wrong file."""
-
-LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses after which a retry may succeed."""
-FIRST_CLOSE_CODE: Final = 1000
-"""Lower codes are HTTP statuses of refused handshakes."""
-
-Print = Callable[[str], None]
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name such as /my/endpoint.")]
 WriteKeyOption = Annotated[
     Path | None, typer.Option("--key-file", help="File of a write key. Default: the state directory's.")
 ]
+TtlOption = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="SECONDS", help="Delete the endpoint after this time, unless it is written again."),
+]
+TitleOption = Annotated[str | None, typer.Option(help="Title in the catalogue. Default: as it is stored.")]
+IfMatchOption = Annotated[
+    int | None,
+    typer.Option("--if-match", min=1, metavar="VERSION", help="Only if this is the current version."),
+]
 
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
-    cli.command("watch")(watch_command)
     cli.command("get")(get_command)
     cli.command("put")(put_command)
+    cli.command("patch")(patch_command)
+    cli.command("notify")(notify_command)
     cli.command("delete")(delete_command)
-
-
-def watch_command(
-    names: Annotated[list[str], typer.Argument(metavar="ENDPOINT...", help="Names such as /dam/prices/GR.")],
-    *,
-    state_dir: StateDirOption = DEFAULT_STATE_DIR,
-    url: UrlOption = None,
-    key_file: ApiKeyOption = None,
-    token_file: TokenOption = None,
-    with_data: Annotated[
-        bool, typer.Option("--data", help="Also print the values; they are fetched if servers do not send them.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each event.")] = False,
-) -> int:
-    """Print updates of endpoints as they arrive, until Ctrl-C. With an API key, client tokens are requested."""
-    for name in names:
-        endpoints.check(name)
-    credentials = credentials_of(key_file, token_file)
-
-    def note(text: str) -> None:
-        typer.echo(text, err=True)
-
-    return run_interactive(
-        lambda: watch(
-            data_service(StateDir(state_dir), url),
-            names,
-            typer.echo,
-            note,
-            credentials,
-            as_json=as_json,
-            with_data=with_data,
-        )
-    )
 
 
 def get_command(
     endpoint: EndpointArgument,
     *,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of JSON.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of JSON; only for series.")] = False,
     version: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="An earlier version. Default: the latest.")
     ] = None,
     output: Annotated[
         str,
         typer.Option("--output", "-o", metavar="FILE", show_default="standard output", help="File to write."),
-    ] = "-",
+    ] = PIPE,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
     key_file: ApiKeyOption = None,
     token_file: TokenOption = None,
 ) -> int:
-    """Print the data of an endpoint."""
+    """Print the data of an endpoint as it is stored, or the members of a collection such as /game/42/."""
     endpoints.check(endpoint)
     credentials = credentials_of(key_file, token_file)
 
     async def fetch() -> None:
         service = data_service(StateDir(state_dir), url)
-        write_file(await service.get(credentials.bearer(), endpoint, "csv" if csv else "json", version), output)
+        found = await service.get(credentials.bearer(), endpoint, version, CSV if csv else "*/*")
+        if csv and essence(found.media_type) != CSV:
+            raise ConfigurationError(f"--csv is for series, and {endpoint} is {found.media_type}")
+        write_file(printed(found), output)
 
     return run_change(fetch)
+
+
+def put_command(
+    endpoint: EndpointArgument,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The data; `-` reads standard input, as JSON.")],
+    *,
+    media_type: Annotated[
+        str | None,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="json, series, csv, text, or a media type such as image/png. Default: by the suffix of the file, "
+            "never by its content; of standard input json, because anything else is then refused.",
+        ),
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="Unit, such as MW, for CSV that does not name it.")] = None,
+    resolution: Annotated[str | None, typer.Option(help="Time between values, such as PT1H or PT15M, for CSV.")] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="Time zone of times without an offset, such as Europe/Athens, for CSV.")
+    ] = None,
+    area: Annotated[str | None, typer.Option(help="Bidding zone or other area of a series, such as GR.")] = None,
+    quantity: Annotated[str | None, typer.Option(help="What a series measures, such as price or load.")] = None,
+    title: TitleOption = None,
+    ttl: TtlOption = None,
+    if_match: IfMatchOption = None,
+    create: Annotated[bool, typer.Option("--create", help="Only if there is no such endpoint.")] = False,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    url: UrlOption = None,
+    key_file: WriteKeyOption = None,
+) -> int:
+    """Store a file as the data of an endpoint. CSV is a series; so is JSON with --unit or another option of series."""
+    endpoints.check_written(endpoint)
+    of_series = _given(unit=unit, resolution=resolution, zone=zone, area=area, quantity=quantity)
+    terms = of_series | _given(title=title, ttl=ttl)
+    conditions = _conditions(if_match, create=create)
+    state = StateDir(state_dir)
+    service = data_service(state, url)
+    # An event loop would delay Ctrl-C and SIGTERM until the end of standard input.
+    content = read_file(file)
+    chosen = type_of_file(file, content, media_type, [f"--{name}" for name in of_series])
+
+    async def store() -> None:
+        key = SharedKey.load(key_file or state.write_key_file)
+        try:
+            answer = await service.put(key, endpoint, Change(content, chosen, terms, conditions))
+        except RequestRefused as error:
+            if file == PIPE and media_type is None and error.status == HTTPStatus.BAD_REQUEST:
+                error.detail += "; standard input is JSON: name another type with --type, such as csv or text"
+            raise
+        _print_outcome(service, endpoint, "stored as", answer)
+
+    return run_change(store)
+
+
+def patch_command(
+    endpoint: EndpointArgument,
+    file: Annotated[str, typer.Argument(metavar="[FILE]", help="The patch. Default: standard input.")] = PIPE,
+    *,
+    media_type: Annotated[
+        str,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="merge (RFC 7396) or json-patch (RFC 6902), both for documents.",
+        ),
+    ] = "merge",
+    title: TitleOption = None,
+    ttl: TtlOption = None,
+    if_match: IfMatchOption = None,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    url: UrlOption = None,
+    key_file: WriteKeyOption = None,
+) -> int:
+    """Change a part of the data of an endpoint."""
+    endpoints.check_written(endpoint)
+    chosen, terms, conditions = alias(media_type, PATCHES), _given(title=title, ttl=ttl), _conditions(if_match)
+    state = StateDir(state_dir)
+    service = data_service(state, url)
+    content = read_file(file)
+
+    async def change() -> None:
+        key = SharedKey.load(key_file or state.write_key_file)
+        answer = await service.patch(key, endpoint, Change(content, chosen, terms, conditions))
+        _print_outcome(service, endpoint, "changed to", answer)
+
+    return run_change(change)
+
+
+def notify_command(
+    endpoint: EndpointArgument,
+    *,
+    title: TitleOption = None,
+    ttl: TtlOption = None,
+    if_match: IfMatchOption = None,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    url: UrlOption = None,
+    key_file: WriteKeyOption = None,
+) -> int:
+    """Announce a change of data that lives elsewhere. A table [[prefix]] of diem.toml may have its URL."""
+    endpoints.check_written(endpoint)
+    terms, conditions = _given(title=title, ttl=ttl), _conditions(if_match)
+    state = StateDir(state_dir)
+    service = data_service(state, url)
+
+    async def announce() -> None:
+        key = SharedKey.load(key_file or state.write_key_file)
+        answer = await service.notify(key, endpoint, Change(terms=terms, conditions=conditions))
+        typer.echo(f"{endpoint} announced as version {answer.get('version')}")
+
+    return run_change(announce)
 
 
 def delete_command(
     endpoint: EndpointArgument,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    if_match: IfMatchOption = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     url: UrlOption = None,
     key_file: WriteKeyOption = None,
 ) -> int:
     """Delete an endpoint; its subscribers are notified."""
-    endpoints.check(endpoint)
+    endpoints.check_written(endpoint)
     state = StateDir(state_dir)
     service, key = data_service(state, url), SharedKey.load(key_file or state.write_key_file)
     if not yes:
         confirm_deletion(service, endpoint)
 
     async def remove() -> None:
-        answer = await service.delete(key, endpoint)
+        answer = await service.delete(key, endpoint, Change(conditions=_conditions(if_match)))
         typer.echo(f"{endpoint} deleted as of version {answer.get('version')}")
 
     return run_change(remove)
 
 
-def put_command(
-    endpoint: EndpointArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="CSV or JSON; `-` reads standard input.")],
-    *,
-    unit: Annotated[str | None, typer.Option(help="Unit, such as MW, for CSV that does not name it.")] = None,
-    resolution: Annotated[str | None, typer.Option(help="Time between values, such as PT1H or PT15M, for CSV.")] = None,
-    zone: Annotated[
-        str | None, typer.Option(help="Time zone of times without an offset, such as Europe/Athens, for CSV.")
-    ] = None,
-    title: Annotated[str | None, typer.Option(help="Title in the catalogue. Default: as it is stored.")] = None,
-    area: Annotated[str | None, typer.Option(help="Bidding zone or other area, such as GR, or FROM>TO.")] = None,
-    quantity: Annotated[str | None, typer.Option(help="What is measured, such as price or load.")] = None,
-    form: Annotated[
-        str | None, typer.Option("--format", help="csv or json. Default: by the name of the file or its content.")
-    ] = None,
-    state_dir: StateDirOption = DEFAULT_STATE_DIR,
-    url: UrlOption = None,
-    key_file: WriteKeyOption = None,
-) -> int:
-    """Store a file as the data of an endpoint."""
-    if form not in {None, "csv", "json"}:
-        raise typer.BadParameter(f"--format is csv or json, not {form}")
-    endpoints.check_written(endpoint)
-    state = StateDir(state_dir)
-    given = {"unit": unit, "resolution": resolution, "zone": zone, "title": title, "area": area, "quantity": quantity}
-    declared = {name: value for name, value in given.items() if value is not None}
-    service = data_service(state, url)
-    # An event loop would delay Ctrl-C and SIGTERM until the end of standard input.
-    content = read_file(file)
+def _given(**terms: str | int | None) -> dict[str, str]:
+    return {name: str(value) for name, value in terms.items() if value is not None}
 
-    async def store() -> None:
-        key = SharedKey.load(key_file or state.write_key_file)
-        answer = await service.put(key, endpoint, Upload(content, form or guess_form(file, content), declared))
-        outcome = "stored as" if answer.get("changed", True) else "unchanged since"
-        typer.echo(f"{endpoint} {outcome} version {answer.get('version')}")
-        typer.echo(f"on the page: {data_view(f'{service.base}/', endpoint)}", err=True)
 
-    return run_change(store)
+def _conditions(if_match: int | None, *, create: bool = False) -> dict[str, str]:
+    """Return the header fields of a condition. Raises ``typer.BadParameter`` for both."""
+    if create and if_match is not None:
+        raise typer.BadParameter("--create and --if-match: choose one of them")
+    if create:
+        return {"If-None-Match": "*"}
+    # The service compares the version in an entity tag alone.
+    return {} if if_match is None else {"If-Match": f'"{if_match}-json"'}
+
+
+def _print_outcome(service: DataService, endpoint: str, outcome: str, answer: Mapping[str, Any]) -> None:
+    text = outcome if answer.get("changed", True) else "unchanged since"
+    typer.echo(f"{endpoint} {text} version {answer.get('version')}")
+    typer.echo(f"on the page: {data_view(f'{service.base}/', endpoint)}", err=True)
 
 
 def read_file(file: str) -> bytes:
@@ -200,9 +248,29 @@ def read_file(file: str) -> bytes:
     return content
 
 
+def printed(content: Content) -> bytes:
+    """Return what ``diem get`` prints: content as it is, text in full lines; of a collection its members, one a line.
+
+    Raises:
+        ValueError: a collection is none.
+    """
+    kind, body = kind_of(content.media_type), content.body
+    if kind == "collection":
+        return "".join(f"{name}\n" for name in json.loads(body)["members"]).encode()
+    return body if kind == "bytes" or body.endswith(b"\n") else body + b"\n"
+
+
 def write_file(content: bytes, file: str) -> None:
-    """Write to a file, or to standard output for ``-``. Raises ``UnusableFile``."""
-    if file == "-":
+    """Write to a file, or to standard output for ``-``.
+
+    Raises:
+        UnusableFile: the file cannot be written, or the terminal would be sent other things than text.
+    """
+    if file == PIPE:
+        if sys.stdout.isatty() and not is_text(content):
+            raise UnusableFile(
+                "the terminal", "this is no text, and could change its settings: name a file with --output"
+            )
         typer.echo(content, nl=False)
         return
     try:
@@ -211,12 +279,12 @@ def write_file(content: bytes, file: str) -> None:
         raise UnusableFile(file, error.strerror or str(error)) from error
 
 
-def guess_form(file: str, content: bytes) -> str:
-    """Return ``json`` or ``csv``, by the suffix of the file, else by the first character of the content."""
-    suffix = Path(file).suffix.lower().removeprefix(".")
-    if suffix in MEDIA_TYPES:
-        return suffix
-    return "json" if content.lstrip()[:1] == b"{" else "csv"
+def is_text(content: bytes) -> bool:
+    """Return whether bytes are UTF-8 without control characters but tabs and ends of lines."""
+    try:
+        return _CONTROL.search(content.decode()) is None
+    except UnicodeDecodeError:
+        return False
 
 
 def confirm_deletion(service: DataService, endpoint: str) -> None:
@@ -230,138 +298,3 @@ def confirm_deletion(service: DataService, endpoint: str) -> None:
         raise ConfigurationError("this needs confirmation, and there is no terminal: add --yes")
     if not typer.confirm(f"Delete {endpoint} at {service.base}?", err=True):
         raise DiemError(f"{endpoint} was not deleted")
-
-
-async def _unlisted(service: DataService, names: Sequence[str], credentials: Credentials) -> list[str]:
-    """Return the names missing in the catalogue; none if the token gives no access to it."""
-    try:
-        listed = await service.endpoints(credentials.bearer())
-    except ServiceRefused:
-        # Servers accept tokens of other issuers, the Data Service only its own.
-        if credentials.token_file is None:
-            raise
-        return []
-    return [name for name in names if name not in listed]
-
-
-async def watch(
-    service: DataService,
-    names: Sequence[str],
-    write: Print,
-    note: Print,
-    credentials: Credentials = ANONYMOUS,
-    *,
-    as_json: bool = False,
-    with_data: bool = False,
-) -> None:
-    """Print updates with ``write``, with values if ``with_data``, and other events with ``note``, until cancelled.
-
-    Raises:
-        BadName: a name is invalid. BadKeyFile: the file of the key or token is invalid.
-        DataServiceUnavailable: the Data Service does not name WebSocket servers.
-        DiemError: the server does not accept this client again.
-    """
-    token = credentials.token_function(service)
-    edges = await service.edges()
-    if not edges.servers:
-        raise DataServiceUnavailable(service.base, "its configuration has no WebSocket server")
-    for name in await _unlisted(service, names, credentials):
-        note(f"{name} is not in the catalogue yet: watching it anyway")
-    last: Event | None = None
-    closed: Event | None = None
-    live: bool | None = None
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(client_of(edges, service.base, token, service.tls, data=with_data))
-        await client.subscribe(dict.fromkeys(names))
-        events: AsyncIterator[Event] = client
-        if with_data:
-            completed = CompletedEvents(client, _fetch_with(service, credentials), client.correct)
-            events = await stack.enter_async_context(completed)
-        async for event in events:
-            # The server repeats an unchanged status every 25 s.
-            if event.kind == "status" and not event.endpoint:
-                if event.live == live:
-                    continue
-                live = event.live
-            text = describe(event)
-            if as_json:
-                write(json.dumps(as_object(event)))
-            elif event.kind == "update":
-                write(f"{_time_of_day()}  {text}")
-            elif last is None or text != describe(last):  # one line for any number of failed attempts
-                note(f"{_time_of_day()}  {text}")
-            last = event
-            # The first status of the next connection is always news.
-            closed, live = (event, None) if event.kind == "closed" else (closed, live)
-    code, reason = (closed.code, closed.message) if closed else (None, "")
-    raise DiemError(f"the server closed the connection ({code}{': ' if reason else ''}{reason})")
-
-
-def _fetch_with(service: DataService, credentials: Credentials) -> Fetch:
-    """Return a function that requests data."""
-
-    async def fetch(endpoint: str, version: int | None) -> Mapping[str, Any] | None:
-        try:
-            content = await service.get(credentials.bearer(), endpoint, "json", version)
-        except RequestRefused as error:
-            if version is not None and error.status == HTTPStatus.NOT_FOUND:
-                return None  # this version is not kept
-            if error.status in LATER:
-                raise FetchDelayed(str(error)) from error
-            raise
-        except DataServiceUnavailable as error:
-            raise FetchDelayed(str(error)) from error
-        data: Mapping[str, Any] = json.loads(content)
-        return data
-
-    return fetch
-
-
-def describe(event: Event) -> str:
-    """Return an event as text for people."""
-    match event.kind:
-        case "update":
-            version = event.version or 0
-            text = f"{event.endpoint}  {'gone' if event.gone else 'version'} {version}  {iso(version)}"
-            if event.data is not None:
-                values = (point["value"] for point in event.data["points"])
-                text += f"  {event.data['unit']}: {' '.join('-' if value is None else str(value) for value in values)}"
-        case "subscribed":
-            held = "no data yet" if event.version is None else f"at version {event.version}"
-            text = f"{event.endpoint}  subscribed, {held}"
-        case "open":
-            text = f"connected to {event.message}"
-        case "closed":
-            why = "no connection" if event.code is None else f"connection closed ({event.code})"
-            if event.code is not None and event.code < FIRST_CLOSE_CODE:
-                why = "refused"
-            text = f"{why}{f': {event.message}' if event.message else ''}"
-        case "status":
-            state = "live" if event.live else "not live: data may be out of date"
-            text = f"{event.endpoint}  {state}" if event.endpoint else state
-        case "resync":
-            text = f"{event.endpoint}  resync: fetch it again"
-        case _:
-            text = f"{event.endpoint or 'server'}  {event.kind}: {event.message}"
-    return text
-
-
-def as_object(event: Event) -> dict[str, Any]:
-    """Return an event in the form of ``--json``, without absent fields."""
-    fields = {
-        "event": event.kind,
-        "endpoint": event.endpoint,
-        "version": event.version,
-        "gone": event.gone or None,
-        "data": event.data,
-        "live": event.live,
-        "code": event.code,
-        "message": event.message or None,
-    }
-    return {"at": datetime.now(UTC).isoformat(timespec="milliseconds")} | {
-        name: value for name, value in fields.items() if value is not None
-    }
-
-
-def _time_of_day() -> str:
-    return datetime.now().astimezone().strftime("%H:%M:%S.%f")[:-3]

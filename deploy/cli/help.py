@@ -16,8 +16,10 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Read and write data": {
         "watch": "Print updates of endpoints as they arrive, until Ctrl-C.",
-        "get": "Print the data of an endpoint.",
+        "get": "Print the data of an endpoint as it is stored, or the members of a collection such as /game/42/.",
         "put": "Store a file as the data of an endpoint.",
+        "patch": "Change a part of the data of an endpoint.",
+        "notify": "Announce a change of data that lives elsewhere.",
         "delete": "Delete an endpoint; its subscribers are notified.",
         "sources": "The sources of diem.toml.",
     },

@@ -20,7 +20,6 @@ from diem.process.key_ring import KeyRing
 from diem.process.tls import client_context, pinned_context
 
 TIMEOUT_S: Final = 10.0
-MEDIA_TYPES: Final = {"json": "application/vnd.diem.series+json", "csv": "text/csv"}
 KEYS_PATH: Final = "/v1/keys"
 SIGNING_KEYS_PATH: Final = "/v1/keys/signing"
 TOKENS_PATH: Final = "/v1/tokens"
@@ -81,12 +80,29 @@ class Edges(NamedTuple):
     """Base URLs of the metadata services; empty if every server serves everything."""
 
 
-class Upload(NamedTuple):
-    """Data to store: ``form`` is a key of ``MEDIA_TYPES``, ``declared`` completes it: unit, zone, title."""
+class Change(NamedTuple):
+    """A change of one endpoint."""
 
-    content: bytes
-    form: str
-    declared: dict[str, str]
+    content: bytes = b""
+    media_type: str = ""
+    """Of the content; empty: none is sent."""
+    terms: Mapping[str, str] = {}
+    """Of the query: unit, zone, title, ttl."""
+    conditions: Mapping[str, str] = {}
+    """Header fields: If-Match, If-None-Match."""
+
+
+class Content(NamedTuple):
+    """Content of one version of an endpoint."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    """Of the answer, whatever the case of their names: Content-Type, Diem-Version, Diem-Time."""
+
+    @property
+    def media_type(self) -> str:
+        """The media type; empty if the answer names none."""
+        return self.headers.get("Content-Type", "")
 
 
 def detail_of(reply: httpx.Response) -> str:
@@ -196,37 +212,51 @@ class DataService:
         metadata = config.get("metadata", []) if config.get("mode") == "z-client" else []
         return Edges(servers, [self._url(entry, scheme) for entry in metadata])
 
-    async def put(self, key: SharedKey, endpoint: str, upload: Upload) -> dict[str, Any]:
-        """Store data under a checked name, return the answer. Raises ``DataServiceUnavailable``, ``RequestRefused``."""
-        headers = {"Content-Type": MEDIA_TYPES[upload.form]}
-        reply = await self._endpoint(
-            "PUT", endpoint, "stored", key=key, headers=headers, params=upload.declared, content=upload.content
-        )
-        answer: dict[str, Any] = reply.json()
-        return answer
+    async def put(self, key: SharedKey, endpoint: str, change: Change) -> dict[str, Any]:
+        """Store content under a checked name, return the answer. Raises ``DataServiceUnavailable``, ``RequestRefused``.
 
-    async def get(self, key: SharedKey | None, endpoint: str, form: str, version: int | None) -> bytes:
-        """Return the data of a checked name, current or as of a retained version.
+        So do the other changes.
+        """
+        return await self._change("PUT", endpoint, "stored", key, change)
+
+    async def patch(self, key: SharedKey, endpoint: str, change: Change) -> dict[str, Any]:
+        """Change a part of the content, return the answer."""
+        return await self._change("PATCH", endpoint, "changed", key, change)
+
+    async def notify(self, key: SharedKey, endpoint: str, change: Change) -> dict[str, Any]:
+        """Announce a change of data that lives elsewhere, return the answer."""
+        return await self._change("POST", endpoint, "announced", key, change)
+
+    async def delete(self, key: SharedKey, endpoint: str, change: Change) -> dict[str, Any]:
+        """Delete an endpoint, return the answer."""
+        return await self._change("DELETE", endpoint, "deleted", key, change)
+
+    async def get(
+        self, key: SharedKey | None, endpoint: str, version: int | None = None, accept: str = "*/*"
+    ) -> Content:
+        """Return the content of a checked name, current or as of a retained version.
 
         Args:
             key: an API key or a client token, or None for anonymous access.
             endpoint: the name.
-            form: a key of ``MEDIA_TYPES``.
             version: None for the current one.
+            accept: a media type of the kind.
 
         Raises:
             DataServiceUnavailable: the Data Service does not answer.
             RequestRefused: its status is not 200.
         """
         params = {} if version is None else {"version": str(version)}
-        accept = MEDIA_TYPES["csv"] if form == "csv" else "*/*"
         headers = {"Accept": accept} | ({"Cache-Control": "no-cache"} if version is None else {})
         reply = await self._endpoint("GET", endpoint, "read", key=key, headers=headers, params=params)
-        return reply.content if reply.content.endswith(b"\n") else reply.content + b"\n"
+        return Content(reply.content, reply.headers)
 
-    async def delete(self, key: SharedKey, endpoint: str) -> dict[str, Any]:
-        """Delete a checked name and return the answer. Raises ``DataServiceUnavailable``, ``RequestRefused``."""
-        answer: dict[str, Any] = (await self._endpoint("DELETE", endpoint, "deleted", key=key)).json()
+    async def _change(self, method: str, endpoint: str, outcome: str, key: SharedKey, change: Change) -> dict[str, Any]:
+        headers = dict(change.conditions) | ({"Content-Type": change.media_type} if change.media_type else {})
+        reply = await self._endpoint(
+            method, endpoint, outcome, key=key, headers=headers, params=change.terms, content=change.content
+        )
+        answer: dict[str, Any] = reply.json()
         return answer
 
     async def _endpoint(

@@ -83,7 +83,7 @@ async def diem(*argv: str, stdin: str) -> tuple[str, str]:
 
 async def put(system: Running, endpoint: str, last: float, csv: str = CSV) -> str:
     """Store a series with ``diem put``; returns the link that it prints."""
-    options = ("--unit", "MW", "--resolution", "PT1H", "--state-dir", str(system.state_dir))
+    options = ("--type", "csv", "--unit", "MW", "--resolution", "PT1H", "--state-dir", str(system.state_dir))
     _, err = await diem("put", endpoint, "-", *options, stdin=csv.format(last=last))
     return err.split()[-1]
 

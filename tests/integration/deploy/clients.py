@@ -10,7 +10,7 @@ from tests.integration.deploy.running import Running, diem, fine
 from tests.support.patience import PATIENCE_S, until
 
 NAME = "/my/endpoint"
-DECLARED = ("--unit", "MW", "--resolution", "PT1H")
+DECLARED = ("--type", "csv", "--unit", "MW", "--resolution", "PT1H")
 
 
 class Client:

@@ -21,7 +21,7 @@ MODES = {
 }
 ENDED_S = 2.0 * FACTOR
 CSV = b"time,value\n2026-01-01T00:00:00Z,1\n"
-DECLARED = ("--unit", "MW", "--resolution", "PT1H")
+DECLARED = ("--type", "csv", "--unit", "MW", "--resolution", "PT1H")
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,27 @@
 import asyncio
 import io
-import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
 
 import httpx
 import pytest
 
 from deploy.cli import data as module
-from deploy.cli.data import (
-    MAX_FILE_BYTES,
-    describe,
-    guess_form,
-    read_file,
-    watch,
-)
+from deploy.cli.data import MAX_FILE_BYTES, printed, read_file, write_file
 from deploy.cli.options import UnusableFile
-from deploy.clients.data_service import DataService, DataServiceUnavailable, RequestRefused, ServiceRefused
-from deploy.clients.updates import ANONYMOUS, Credentials, credentials_of
-from diem.errors import DiemError
-from diem.links.client import Event, TokenFunction
+from deploy.clients.data_service import Content
 from diem.process.auth import SharedKey
+from diem.protocol.media_types import COLLECTION, DOCUMENT, JSON_PATCH, MERGE_PATCH, NOTICE, SERIES
 from tests.unit.deploy.clients.test_data_service import Server
 
 URL = ("--url", "http://h:1")
 BODY = b'{"endpoint":"/a/b","version":5}'
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def answer(media_type: str, content: bytes) -> httpx.Response:
+    return httpx.Response(200, content=content, headers={"Content-Type": media_type, "Diem-Version": "5"})
 
 
 @pytest.fixture
@@ -38,7 +33,7 @@ def write_key(tmp_path: Path) -> str:
 def test_get_prints_json_with_anonymous_access(
     diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    server = Server(monkeypatch, httpx.Response(200, content=BODY))
+    server = Server(monkeypatch, answer(SERIES, BODY))
     assert diem("get", "/a/b", *URL) == 0
     assert capfdbinary.readouterr().out == BODY + b"\n"
     (request,) = server.requests
@@ -50,7 +45,7 @@ def test_get_prints_json_with_anonymous_access(
 def test_old_version_is_written_to_a_file_as_csv_with_an_api_key(
     diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server = Server(monkeypatch, httpx.Response(200, content=b"time,value\n"))
+    server = Server(monkeypatch, answer("text/csv; charset=utf-8; header=present", b"time,value\n"))
     key = SharedKey.create(tmp_path / "key")
     assert diem("get", "/a", *URL, "--csv", "--version", "7", "-o", "a.csv", "--key-file", "key") == 0
     assert (tmp_path / "a.csv").read_bytes() == b"time,value\n"
@@ -59,6 +54,59 @@ def test_old_version_is_written_to_a_file_as_csv_with_an_api_key(
     assert str(request.url) == "http://h:1/v1/data/a?version=7"
     assert request.headers["Accept"] == "text/csv"
     assert request.headers["Authorization"] == key.header
+
+
+@pytest.mark.parametrize(
+    ("media_type", "content", "shown"),
+    [
+        (DOCUMENT, b'{"home":2}', b'{"home":2}\n'),
+        (SERIES, BODY, BODY + b"\n"),
+        (NOTICE, BODY, BODY + b"\n"),
+        ("image/png", PNG, PNG),
+        ("text/plain;charset=utf-8", b"no end", b"no end"),
+        (COLLECTION, b'{"endpoint":"/a/","version":5,"members":["/a/b","/a/c/"]}', b"/a/b\n/a/c/\n"),
+    ],
+)
+def test_content_is_printed_as_it_is_and_members_one_a_line(media_type: str, content: bytes, shown: bytes) -> None:
+    assert printed(Content(content, {"Content-Type": media_type})) == shown
+
+
+def test_csv_of_anything_but_a_series_is_an_error(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Server(monkeypatch, answer(DOCUMENT, b"{}"))
+    assert diem("get", "/a", *URL, "--csv", "-o", "a.csv") == 2
+    assert capsys.readouterr().err == "diem: --csv is for series, and /a is application/json\n"
+    assert not (tmp_path / "a.csv").exists()
+
+
+class Screen(io.TextIOWrapper):
+    """Standard output at a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("content", "is_shown"),
+    [
+        ("héllo\tworld\r\n".encode(), True),
+        (PNG, False),
+        (b"\x1b]0;title\x07", False),
+        (b'"\xc2\x9b31m"', False),
+        (b"\0", False),
+    ],
+)
+def test_terminal_is_sent_text_alone(monkeypatch: pytest.MonkeyPatch, content: bytes, *, is_shown: bool) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", Screen(written))
+    if is_shown:
+        write_file(content, "-")
+        assert written.getvalue() == content
+    else:
+        with pytest.raises(UnusableFile, match="name a file with --output"):
+            write_file(content, "-")
+        assert written.getvalue() == b""
 
 
 def test_failed_get_is_a_one_line_error_and_keeps_the_file(
@@ -131,225 +179,6 @@ def test_refused_deletion_is_a_one_line_error(
     assert capsys.readouterr().err == "diem: /a was not deleted (409): the source market keeps /a\n"
 
 
-class FakeService(DataService):
-    """A Data Service with given documents."""
-
-    __slots__ = ()
-    servers: Sequence[Mapping[str, Any]] = ({"port": 1, "path": "/ws"},)
-    stored: ClassVar[Mapping[str, Any] | None] = None
-
-    async def json(self, path: str, key: SharedKey | None = None) -> dict[str, Any]:
-        if path == "/config.json":
-            return {"servers": self.servers}
-        return {"endpoints": [{"endpoint": "/known"}]}
-
-    async def get(self, _key: SharedKey | None, endpoint: str, form: str, version: int | None) -> bytes:
-        if self.stored is None:
-            raise DataServiceUnavailable(self.base, "gone for lunch")
-        assert form == "json"
-        if version not in {None, self.stored["version"]}:
-            raise RequestRefused(endpoint, "read", 404, "not kept")
-        return json.dumps({**self.stored, "endpoint": endpoint}).encode()
-
-
-class FakeClient:
-    """A client that yields the given events."""
-
-    events: Sequence[Event] = ()
-    subscribed: Sequence[str] = ()
-    data: ClassVar[bool]
-    tokens: ClassVar[list[TokenFunction | None]] = []
-    """The functions that clients were given."""
-
-    def __init__(
-        self, urls: Sequence[str], *, origin: str | None, token: TokenFunction | None, tls: None, data: bool
-    ) -> None:
-        type(self).data = data
-        assert list(urls) == ["ws://h:1/ws"]
-        type(self).tokens.append(token)
-        assert (origin, tls) == ("http://h:2", None)
-        self._left = list(self.events)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        pass
-
-    def correct(self, name: str, version: int) -> None:
-        raise AssertionError("the service has what was announced")
-
-    async def subscribe(self, known: Mapping[str, int | None]) -> None:
-        type(self).subscribed = list(known)
-        assert set(known.values()) == {None}
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        if not self._left:
-            raise StopAsyncIteration
-        return self._left.pop(0)
-
-
-UPDATE = Event("update", "/known", 1_700_000_000_123)
-CLOSED = Event("closed", code=4500, message="bad request")
-SERVICE = FakeService("http://h:2")
-
-
-async def watched(
-    monkeypatch: pytest.MonkeyPatch,
-    events: Sequence[Event],
-    credentials: Credentials = ANONYMOUS,
-    *,
-    as_json: bool = False,
-    with_data: bool = False,
-) -> tuple[list[str], list[str]]:
-    monkeypatch.setattr("deploy.clients.updates.UpdatesClient", FakeClient)
-    monkeypatch.setattr(FakeClient, "events", events)
-    printed: list[str] = []
-    noted: list[str] = []
-    with pytest.raises(DiemError, match=r"closed the connection \(4500: bad request\)"):
-        await watch(
-            SERVICE,
-            ["/known", "/new"],
-            printed.append,
-            noted.append,
-            credentials,
-            as_json=as_json,
-            with_data=with_data,
-        )
-    return printed, noted
-
-
-async def test_updates_go_to_standard_output_and_other_events_to_standard_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    printed, noted = await watched(monkeypatch, [Event("open", message="ws://h:1/ws"), UPDATE, CLOSED])
-    assert [line.partition("  ")[2] for line in printed] == ["/known  version 1700000000123  2023-11-14T22:13:20.123Z"]
-    assert noted[0] == "/new is not in the catalogue yet: watching it anyway"
-    assert noted[1].endswith("connected to ws://h:1/ws")
-    assert FakeClient.subscribed == ["/known", "/new"]
-
-
-POINTS = {"version": 5, "unit": "MW", "points": [{"time": "t", "value": 1.5}, {"time": "u", "value": None}]}
-
-
-@pytest.mark.parametrize("as_json", [True, False])
-async def test_values_are_printed_whether_they_come_with_the_update_or_not(
-    monkeypatch: pytest.MonkeyPatch, *, as_json: bool
-) -> None:
-    monkeypatch.setattr(FakeService, "stored", {**POINTS, "version": 6})
-    events = [
-        Event("update", "/known", 5, data=POINTS),
-        Event("update", "/gone", 7, gone=True),
-        Event("update", "/b", 6),
-        Event("update", "/c", 4),
-    ]
-    printed, _ = await watched(monkeypatch, [*events, CLOSED], as_json=as_json, with_data=True)
-    assert FakeClient.data
-    if as_json:
-        objects = [each for each in map(json.loads, printed) if each["event"] == "update"]
-        assert [(each.get("version"), each.get("data", {}).get("version")) for each in objects] == [
-            (5, 5),
-            (7, None),
-            (6, 6),
-            (6, 6),  # version 4 is not kept
-        ]
-    else:
-        assert [line.split("  ", 2)[2] for line in printed] == [
-            "version 5  1970-01-01T00:00:00.005Z  MW: 1.5 -",
-            "gone 7  1970-01-01T00:00:00.007Z",
-            "version 6  1970-01-01T00:00:00.006Z  MW: 1.5 -",
-            "version 6  1970-01-01T00:00:00.006Z  MW: 1.5 -",
-        ]
-
-
-async def test_values_that_cannot_be_fetched_leave_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed, noted = await watched(monkeypatch, [UPDATE, CLOSED], with_data=True)
-    assert printed[0].endswith("/known  version 1700000000123  2023-11-14T22:13:20.123Z")
-    assert any("/known  error: " in line and "gone for lunch" in line for line in noted)
-    await watched(monkeypatch, [CLOSED])
-    assert not FakeClient.data
-
-
-async def test_failed_attempts_are_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, noted = await watched(monkeypatch, [Event("closed")] * 5 + [CLOSED])
-    assert sum(line.endswith("no connection") for line in noted) == 1
-
-
-async def test_json_has_every_event_as_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed, _ = await watched(monkeypatch, [Event("status", live=False), UPDATE, CLOSED], as_json=True)
-    objects = [json.loads(line) for line in printed]
-    assert [entry["event"] for entry in objects] == ["status", "update", "closed"]
-    assert objects[0]["live"] is False
-    assert objects[1]["version"] == 1_700_000_000_123
-    assert "gone" not in objects[1]
-
-
-async def test_repeated_status_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    live, not_live = Event("status", live=True), Event("status", live=False)
-    _, noted = await watched(monkeypatch, [live, UPDATE, live, not_live, not_live, live, CLOSED])
-    statuses = [line.partition("  ")[2] for line in noted if "live" in line]
-    assert statuses == ["live", "not live: data may be out of date", "live"]
-
-
-async def test_status_is_printed_again_after_a_reconnect(monkeypatch: pytest.MonkeyPatch) -> None:
-    live, opened = Event("status", live=True), Event("open", message="ws://h:1/ws")
-    _, noted = await watched(monkeypatch, [opened, live, Event("closed", code=1006), opened, live, live, CLOSED])
-    assert [line.partition("  ")[2] for line in noted if line.endswith("  live")] == ["live", "live"]
-
-
-async def test_watch_gets_tokens_for_its_api_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    await watched(monkeypatch, [CLOSED])
-    assert FakeClient.tokens[-1] is None
-    key = SharedKey.create(tmp_path / "key")
-    await watched(monkeypatch, [CLOSED], credentials_of(tmp_path / "key", None))
-    function = FakeClient.tokens[-1]
-    assert function is not None
-    server = Server(monkeypatch, httpx.Response(200, json={"token": "a.b.c", "expires": 1}))
-    assert await cast("Awaitable[str]", function()) == "a.b.c"
-    (request,) = server.requests
-    assert (request.method, str(request.url)) == ("POST", "http://h:2/v1/tokens")
-    assert request.headers["Authorization"] == key.header
-
-
-async def test_watch_reads_its_token_file_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text("header.claims.signature1\n")
-    file.chmod(0o600)
-    await watched(monkeypatch, [CLOSED], credentials_of(None, file))
-    function = FakeClient.tokens[-1]
-    assert function is not None
-    assert function() == "header.claims.signature1"
-    file.write_text("header.claims.signature2\n")
-    assert function() == "header.claims.signature2"
-
-
-async def test_watch_takes_a_token_that_only_servers_accept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def refuse(*_: object) -> set[str]:
-        raise ServiceRefused("the Data Service", 401, "this is no token of this service")
-
-    monkeypatch.setattr(FakeService, "endpoints", refuse)
-    (tmp_path / "token").write_text("header.claims.signature")
-    (tmp_path / "token").chmod(0o600)
-    _, noted = await watched(monkeypatch, [CLOSED], credentials_of(None, tmp_path / "token"))
-    assert not any("catalogue" in line for line in noted)
-    SharedKey.create(tmp_path / "key")
-    with pytest.raises(ServiceRefused):
-        await watch(SERVICE, ["/known"], print, print, credentials_of(tmp_path / "key", None))
-
-
-def test_token_file_that_others_may_read_is_refused(
-    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Server(monkeypatch, httpx.Response(200, json={"servers": [{"port": 1, "path": "/ws"}]}))
-    (tmp_path / "token").write_text("header.claims.signature")
-    (tmp_path / "token").chmod(0o644)
-    assert diem("watch", "/a", *URL, "--token-file", "token") == 2
-    assert "others may read it" in capsys.readouterr().err
-
-
 def test_get_sends_a_token(diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     server = Server(monkeypatch, httpx.Response(200, content=BODY))
     (tmp_path / "token").write_text("header.claims.signature")
@@ -361,47 +190,6 @@ def test_get_sends_a_token(diem: Callable[..., int], monkeypatch: pytest.MonkeyP
 def test_a_key_and_a_token_are_one_too_many(diem: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     assert diem("get", "/a", *URL, "--key-file", "key", "--token-file", "token") == 2
     assert "choose one of them" in capsys.readouterr().err
-
-
-async def test_service_without_servers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeService, "servers", ())
-    with pytest.raises(DataServiceUnavailable, match="has no WebSocket server"):
-        await watch(SERVICE, ["/known"], print, print)
-
-
-@pytest.mark.parametrize(
-    ("event", "text"),
-    [
-        (Event("subscribed", "/a", None), "/a  subscribed, no data yet"),
-        (Event("subscribed", "/a", 5), "/a  subscribed, at version 5"),
-        (Event("update", "/a", 5, gone=True), "/a  gone 5  1970-01-01T00:00:00.005Z"),
-        (Event("status", live=False), "not live: data may be out of date"),
-        (Event("status", live=True), "live"),
-        (Event("status", "/a", live=False), "/a  not live: data may be out of date"),
-        (Event("resync", "/a"), "/a  resync: fetch it again"),
-        (Event("rejected", "/a", message="forbidden: no"), "/a  rejected: forbidden: no"),
-        (Event("error", message="rate: slow down"), "server  error: rate: slow down"),
-        (Event("closed", code=1012, message="retry=500"), "connection closed (1012): retry=500"),
-        (Event("closed", code=429, message="429: too many"), "refused: 429: too many"),
-        (Event("closed"), "no connection"),
-    ],
-)
-def test_every_event_is_described(event: Event, text: str) -> None:
-    assert describe(event) == text
-
-
-@pytest.mark.parametrize(
-    ("file", "content", "form"),
-    [
-        ("a.csv", b"{", "csv"),
-        ("a.JSON", b"", "json"),
-        ("-", b' {"unit"', "json"),
-        ("-", b"time,value", "csv"),
-        ("a.txt", b"", "csv"),
-    ],
-)
-def test_form_is_guessed_by_name_or_content(file: str, content: bytes, form: str) -> None:
-    assert guess_form(file, content) == form
 
 
 def test_content_comes_from_file_or_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,6 +220,65 @@ def test_options_of_put_are_the_query(
     assert dict(server.requests[0].url.params) == {
         "unit": "MW", "zone": "Europe/Athens", "title": "Load", "area": "GR", "quantity": "load"
     }  # fmt: skip
+
+
+@pytest.mark.usefixtures("write_key")
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        ("put /a a.json", ("PUT", {}, {"Content-Type": DOCUMENT})),
+        ("put /a a.json --area GR", ("PUT", {"area": "GR"}, {"Content-Type": SERIES})),
+        ("put /a a.json --type text", ("PUT", {}, {"Content-Type": "text/plain;charset=utf-8"})),
+        ("put /a a.json --ttl 60", ("PUT", {"ttl": "60"}, {"Content-Type": DOCUMENT})),
+        ("put /a a.json --create", ("PUT", {}, {"Content-Type": DOCUMENT, "If-None-Match": "*"})),
+        ("put /a a.json --if-match 7", ("PUT", {}, {"Content-Type": DOCUMENT, "If-Match": '"7-json"'})),
+        ("patch /a a.json", ("PATCH", {}, {"Content-Type": MERGE_PATCH})),
+        ("patch /a a.json --type json-patch --ttl 9", ("PATCH", {"ttl": "9"}, {"Content-Type": JSON_PATCH})),
+        ("patch /a a.json --if-match 7", ("PATCH", {}, {"Content-Type": MERGE_PATCH, "If-Match": '"7-json"'})),
+        ("notify /a", ("POST", {}, {})),
+        ("notify /a --ttl 5 --title Orders", ("POST", {"ttl": "5", "title": "Orders"}, {})),
+        ("delete /a --yes --if-match 7", ("DELETE", {}, {"If-Match": '"7-json"'})),
+    ],
+)
+def test_changes_have_type_terms_and_conditions(
+    diem: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: str,
+    sent: tuple[str, Mapping[str, str], Mapping[str, str]],
+) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    server = Server(monkeypatch, httpx.Response(200, json={"version": 6, "changed": True}))
+    assert diem(*words.split(), *URL) == 0
+    (request,) = server.requests
+    named = ("Content-Type", "If-Match", "If-None-Match")
+    headers = {name: request.headers[name] for name in named if name in request.headers}
+    assert (request.method, dict(request.url.params), headers) == sent
+    assert request.url.path == "/v1/data/a"
+    assert request.content == (b"{}" if "a.json" in words else b"")
+
+
+@pytest.mark.usefixtures("write_key")
+def test_patch_and_put_read_standard_input(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Server(monkeypatch, httpx.Response(200, json={"version": 6, "changed": False}))
+    for words in (("patch", "/a"), ("put", "/a", "-")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"home":2}')))
+        assert diem(*words, *URL) == 0
+    assert [request.content for request in server.requests] == [b'{"home":2}'] * 2
+    assert server.requests[1].headers["Content-Type"] == DOCUMENT
+    assert capsys.readouterr().out == "/a unchanged since version 6\n" * 2
+
+
+@pytest.mark.usefixtures("write_key")
+def test_standard_input_that_is_no_json_names_the_option(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Server(monkeypatch, httpx.Response(400, json={"detail": "this is no JSON"}))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"time,value\n")))
+    assert diem("put", "/a", "-", *URL, "--unit", "MW") == 1
+    assert "this is no JSON; standard input is JSON: name another type with --type" in capsys.readouterr().err
 
 
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:

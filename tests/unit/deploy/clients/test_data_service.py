@@ -8,11 +8,11 @@ import pytest
 from deploy.clients.data_service import (
     KEYS_PATH,
     BadUrl,
+    Change,
     DataService,
     DataServiceUnavailable,
     RequestRefused,
     ServiceRefused,
-    Upload,
     data_service,
     key_service,
 )
@@ -20,7 +20,7 @@ from deploy.system.state_dir import NotUp, StateDir
 from diem.process.auth import SharedKey
 
 KEY = SharedKey("0123456789abcdef")
-CSV = Upload(b"time,value\n", "csv", {"unit": "MW"})
+CSV = Change(b"time,value\n", "text/csv", {"unit": "MW"}, {"If-None-Match": "*"})
 
 
 class Server:
@@ -46,7 +46,7 @@ async def test_file_is_sent_with_key_type_and_declared_unit(monkeypatch: pytest.
     assert answer["version"] == 5
     (request,) = server.requests
     assert (request.method, str(request.url)) == ("PUT", "http://h:1/v1/data/a/b?unit=MW")
-    assert request.headers["Content-Type"] == "text/csv"
+    assert (request.headers["Content-Type"], request.headers["If-None-Match"]) == ("text/csv", "*")
     assert request.headers["Authorization"] == KEY.header
     assert request.content == b"time,value\n"
 

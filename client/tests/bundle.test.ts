@@ -7,10 +7,11 @@ import { expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 300_000 }); // it builds
 
-const LIMIT = 11.5625 * 1024;
+const LIMIT = 11.75 * 1024;
 /** What is loaded later, by its main file: what it consists of, and a bound of our own for its bytes. */
 const LATER = {
   "catalogue.ts": { files: ["catalogue.ts"], limit: 0.5 * 1024 },
+  "collections.ts": { files: ["collections.ts"], limit: 1.25 * 1024 },
   "partitioned.ts": { files: ["locator.ts", "partitioned.ts", "pool.ts", "routes.ts"], limit: 4.375 * 1024 },
   "refusals.ts": { files: ["refusals.ts"], limit: 1.625 * 1024 },
   "skew.ts": { files: ["skew.ts"], limit: 0.5 * 1024 },
@@ -59,7 +60,7 @@ async function bundle(code: string): Promise<Bundle> {
   return { size: size(first), files: files(first), later: Object.fromEntries(later) };
 }
 
-test("everything the package exports is below 11.5625 KiB; catalogue, partitioned mode, refusals, tokens and warnings come when they are asked for", async () => {
+test("everything the package exports is below 11.75 KiB; catalogue, collections, partitioned mode, refusals, tokens and warnings come when they are asked for", async () => {
   const all = await bundle('export * from "diem-client"');
   console.info(`the SDK: ${all.size} bytes; more later:`, all.later);
   expect(all.size).toBeLessThan(LIMIT);

@@ -24,6 +24,10 @@ diem.watch<string | Uint8Array>("/game/42/logo", ({ value }) => console.log(valu
 export const held: Score | undefined = diem.data.peek<Score>("/game/42/score")?.value;
 export const fetched: Promise<Snapshot<Score>> = diem.data.get<Score>("/game/42/score");
 export const points: number | undefined = diem.data.peek("/load/GR")?.points.length;
+diem.watchCollection<Score>("/game/42/", ({ members, added }) => {
+  const scores: Map<string, Snapshot<Score>> = members;
+  for (const name of added) console.log(name, scores.get(name)?.value.home);
+}, ({ message }, endpoint) => console.warn(endpoint, message), { deep: true });
 // @ts-expect-error: a score has no points
 diem.watch<Score>("/game/42/score", ({ value }) => console.log(value.points));
 // @ts-expect-error: a version is a number

@@ -2,6 +2,7 @@
 
 import { Backoff } from "./backoff.ts";
 import { DataCache } from "./cache.ts";
+import type { CollectionChange, CollectionOptions, CollectionView, OnCollectionProblem } from "./collections.ts";
 import { ConfigSource } from "./config.ts";
 import { DataService } from "./data.ts";
 import type { Environment } from "./environment.ts";
@@ -9,6 +10,7 @@ import { browserEnvironment } from "./environment.ts";
 import type { DataError } from "./http.ts";
 import { getJson } from "./http.ts";
 import type { Rejection } from "./messages.ts";
+import { isEndpoint } from "./messages.ts";
 import { guarded } from "./observable.ts";
 import type { Dataset, Snapshot } from "./snapshot.ts";
 import type { TokenFunction, TokenSource } from "./tokens.ts";
@@ -54,6 +56,14 @@ export interface Diem {
    */
   watch(endpoint: string, onData: (dataset: Dataset) => void, onProblem?: OnProblem): Subscription;
   watch<T>(endpoint: string, onData: (snapshot: Snapshot<T>) => void, onProblem?: OnProblem): Subscription;
+  /**
+   * Watches the collection `prefix`, whose name ends with a slash, and its members. `onChange` is called when all members have
+   * answered, after a second at the latest, and then once for all changes of a turn of the event loop. `onProblem` is called as that
+   * of `watch`, for members as well. Members that are collections are named alone, unless `deep`. At most 1,000 are watched.
+   */
+  watchCollection<T = unknown>(
+    prefix: string, onChange: (change: CollectionChange<T>) => void, onProblem?: OnCollectionProblem, options?: CollectionOptions,
+  ): Subscription;
   /** Disconnects and saves what is held. */
   close(): void;
   /**
@@ -138,12 +148,24 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     updates.close();
     cache.save();
   };
+  const watchEach = (endpoint: string, onData: (snapshot: never) => void, onProblem?: OnProblem): Subscription =>
+    watch(updates, data, cache.loaded, endpoint, onData as (snapshot: Snapshot) => void, onProblem);
   return {
     updates,
     data,
     stats: Object.assign(updates.stats, data.stats),
-    watch: (endpoint: string, onData: (snapshot: never) => void, onProblem?: OnProblem) =>
-      watch(updates, data, cache.loaded, endpoint, onData as (snapshot: Snapshot) => void, onProblem),
+    watch: watchEach,
+    watchCollection: (prefix, onChange, ...more) => {
+      if (!isEndpoint(prefix) || !prefix.endsWith("/")) throw new TypeError(`not a collection: ${prefix}`);
+      let view: CollectionView | null | undefined;
+      void import("./collections.ts").then(({ CollectionView }) => {
+        if (view !== null) view = new CollectionView(env, watchEach, prefix, onChange as (change: CollectionChange) => void, ...more);
+      });
+      return () => {
+        view?.stop();
+        view = null;
+      };
+    },
     close,
     clear: () => {
       cleared = true;

@@ -73,6 +73,12 @@ export class Group {
   service = true;
   /** What servers send as the data of a version. */
   body = body;
+  /** What the Data Service answers; the same, if the system is sound. */
+  stored = body;
+  /** Media types of what is no series. */
+  readonly mediaTypes = new Map<string, string>();
+  /** Endpoints that are deleted at their version. */
+  readonly gone = new Set<string>();
   /** How often the page has given up an endpoint. */
   visits = (_name: string): number => 0;
   #registrations = 0;
@@ -334,8 +340,13 @@ export class Group {
   #update(socket: FakeSocket, name: string, data: boolean): void {
     const version = this.versions.get(name) as number;
     if (version === 0) return;
-    const sent = this.repeats ? [version, version, ...(data && version > 1_700_000_000_001 ? [version - 1] : [])] : [version];
-    for (const each of sent) socket.update(name, each, data && !this.dropped.has(name) ? { data: this.body(name, each) } : {});
+    const isGone = this.gone.has(name);
+    const sent = this.repeats ? [version, version, ...(data && !isGone && version > 1_700_000_000_001 ? [version - 1] : [])] : [version];
+    const mediaType = this.mediaTypes.get(name);
+    for (const each of sent) {
+      const withData = data && !this.dropped.has(name) ? { data: this.body(name, each), ...(mediaType && { media_type: mediaType }) } : {};
+      socket.update(name, each, isGone ? { gone: true } : withData);
+    }
   }
 
   #end(client: Client, code: number, reason: string): void {
@@ -407,7 +418,11 @@ export class Group {
       const [name = "", named] = address.slice(address.indexOf("/v1/data/") + 8).replace(/\?latest=.*/, "").split("?version=");
       const version = this.versions.get(name);
       if (!this.service) return { status: 503 };
-      return version && (named === undefined || Number(named) === version) ? { status: 200, body: body(name, version), headers: etag(version) } : { status: 404 };
+      if (!version || (named !== undefined && Number(named) !== version)) return { status: 404 };
+      if (this.gone.has(name)) return { status: 410, body: { version } };
+      const mediaType = this.mediaTypes.get(name);
+      const fields = mediaType ? { "Content-Type": mediaType, "Diem-Version": `${version}`, "Diem-Time": "2026-01-01T00:00:00.000Z" } : {};
+      return { status: 200, body: this.stored(name, version), headers: { ...etag(version), ...fields } };
     }
     if (address.endsWith("/ws")) return { status: 426 }; // a page that asks why it was refused: it was not
     if (this.metadata === "away") return { status: 500 };

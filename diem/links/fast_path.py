@@ -1,4 +1,4 @@
-"""Answers to plain reads in one step of the event loop, without the HTTP library and the application; pure.
+"""Plain requests answered without the HTTP library and the application's layers: reads in one step, and writes; pure.
 
 For an answer in memory, nearly all cost is in the parser, the task and the application. So a listener first offers each
 request to a :class:`FastPath`, if its head arrived whole and is plain: anything that :func:`parse` does not understand
@@ -6,10 +6,10 @@ is left to the library, which decides on validity.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 MAX_HEAD_BYTES: Final = 16 * 1024
 REMEMBERED: Final = 512
@@ -17,17 +17,17 @@ REMEMBERED: Final = 512
 MAX_REMEMBERED_BYTES: Final = 1024
 """Longest cached head: with their parsed forms they take at most 2 MiB."""
 _FIELD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[ \t!-~]*\r\n"
-_HEAD: Final = re.compile(rb"(GET|HEAD) (/[!-~]*) HTTP/1\.1\r\n((?:" + _FIELD + rb")+)\r\n")
-_UNUSUAL: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
-"""Fields announcing a body or another protocol."""
+_HEAD: Final = re.compile(rb"([A-Z]+) (/[!-~]*) HTTP/1\.1\r\n((?:" + _FIELD + rb")+)\r\n")
+_UNUSUAL: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
+"""Fields announcing a body of unknown length or another protocol."""
+_LENGTH: Final = b"content-length"
 _KEEP_ALIVE: Final = b"keep-alive"
 
 
 class RequestHead(NamedTuple):
-    """A request without a body on a persistent connection."""
+    """The head of a request on a persistent connection."""
 
     method: str
-    """GET or HEAD."""
     target: bytes
     """Path and query as sent."""
     fields: Mapping[bytes, bytes]
@@ -44,6 +44,21 @@ class FastAnswer(NamedTuple):
     """Empty for HEAD and 304."""
 
 
+class PlainWrite(NamedTuple):
+    """A request that changes something, with its whole body."""
+
+    head: RequestHead
+    body: bytes
+
+
+class FastWrites(Protocol):
+    """Answers requests that change something."""
+
+    def __call__(self, write: PlainWrite, address: str) -> Coroutine[Any, Any, FastAnswer] | None:
+        """Return the answer to come of a privileged writer; None, without side effects: the application answers."""
+        ...
+
+
 class FastPath(Protocol):
     """Answers requests without waiting."""
 
@@ -53,10 +68,32 @@ class FastPath(Protocol):
 
 
 def parse(data: bytes) -> RequestHead | None:
-    """Parse ``data`` as a request; None unless it is exactly one, and plain.
+    """Parse ``data`` as a request without a body; None unless it is exactly one, and plain.
 
     Stricter than RFC 9112: ASCII only, no field twice, HTTP/1.1.
     """
+    head = _head(data)
+    return head if head is not None and head.method in _READS and _LENGTH not in head.fields else None
+
+
+def parse_write(data: bytes) -> PlainWrite | None:
+    """Parse ``data`` as a request with its whole body, if any; None unless it is exactly one, and plain."""
+    end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
+    head = _head(data[:end]) if end > 4 else None
+    if head is None or head.method not in _WRITES:
+        return None
+    length = head.fields.get(_LENGTH, b"0")
+    if not length.isdigit() or len(length) > _LENGTH_DIGITS or int(length) != len(data) - end:
+        return None
+    return PlainWrite(head, data[end:])
+
+
+_READS: Final = frozenset({"GET", "HEAD"})
+_WRITES: Final = frozenset({"PUT", "PATCH", "POST", "DELETE"})
+_LENGTH_DIGITS: Final = 9
+
+
+def _head(data: bytes) -> RequestHead | None:
     return _remembered(data) if len(data) <= MAX_REMEMBERED_BYTES else _parse(data)
 
 
@@ -75,7 +112,7 @@ def _parse(data: bytes) -> RequestHead | None:
         return None
     if fields.get(b"connection", _KEEP_ALIVE).lower() != _KEEP_ALIVE:
         return None
-    return RequestHead("GET" if method == b"GET" else "HEAD", target, fields)
+    return RequestHead(method.decode(), target, fields)
 
 
 _remembered: Final = lru_cache(REMEMBERED)(_parse)

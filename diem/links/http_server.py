@@ -5,7 +5,7 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
@@ -26,7 +26,7 @@ from diem.links.connection_limits import (
     RequestTurns,
     turns_of_loop,
 )
-from diem.links.fast_path import FastPath, ServerFields
+from diem.links.fast_path import FastPath, FastWrites, ServerFields
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
 from diem.links.rest import ClientAddressMiddleware, problem, retry_after
@@ -46,6 +46,7 @@ MAX_HEADER_BYTES: Final = 16 * 1024
 MIN_PENDING: Final = 64
 
 _READS: Final = (b"GET ", b"HEAD ")
+_WRITES: Final = (b"PUT ", b"PATCH ", b"POST ", b"DELETE ")
 _logger = structlog.get_logger(__name__)
 
 
@@ -67,11 +68,16 @@ class TimedProtocol(H11Protocol):
         limiter: "ConnectionLimiter[TimedProtocol]",
         turns: "tuple[RequestTurns, RequestTurns]",
         privileged: Callable[[Scope], bool] | None,
-        fast_reads: "FastConnectionState | None" = None,
+        fast_path: "FastConnectionState | None" = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limiter = limiter
-        self._fast_reads = fast_reads
+        self._fast_path = fast_path
+        self._writing = False
+        """A request of the fast path waits for its answer."""
+        self._pending = b""
+        """Data received meanwhile."""
+        self._closing = False
         self._answered_at = -math.inf
         """Time of the last answer of the fast path: the connection is idle from then on."""
         self._reads, self._others = turns
@@ -116,6 +122,10 @@ class TimedProtocol(H11Protocol):
         Potential writes have separate turns, so they never queue behind all reads. The rest of a privileged request
         already begun does not wait at all.
         """
+        if self._writing:
+            self._pending += data
+            self.flow.pause_reading()
+            return
         if self._received is not None:
             # Read no more until then.
             self._received += data
@@ -151,8 +161,11 @@ class TimedProtocol(H11Protocol):
 
     def _process(self, data: bytes) -> None:
         """Process data; an incomplete head has a fixed deadline, even if it trickles in."""
-        if self._fast_reads is not None and data.startswith(_READS) and self._answer_at_once(data, self._fast_reads):
-            return
+        if (fast_path := self._fast_path) is not None:
+            if data.startswith(_READS) and self._answer_at_once(data, fast_path):
+                return
+            if data.startswith(_WRITES) and self._begin_write(data, fast_path):
+                return
         if data:
             super().data_received(data)
         else:
@@ -162,14 +175,13 @@ class TimedProtocol(H11Protocol):
         elif self._request_deadline is None:
             self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
 
-    def _answer_at_once(self, data: bytes, fast_reads: "FastConnectionState") -> bool:
+    def _answer_at_once(self, data: bytes, fast_path: "FastConnectionState") -> bool:
         """Answer a read from memory, with all side effects; return False if the library must.
 
         The connection then is a reader's, as with the library, and nothing else has changed. The library's parser,
         between two requests, does not notice.
         """
-        # The library has flow control for a client that does not read.
-        if not self.drained or self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+        if not self._is_between_requests:
             return False
         now = self.loop.time()
         head = fast.parse(data)
@@ -178,7 +190,7 @@ class TimedProtocol(H11Protocol):
             return False
         if not self._limiter.admits_at_once(self, self._address, now):
             return False
-        answer = fast_reads.answer(self._address, head, self.server_state.default_headers)
+        answer = fast_path.answer(self._address, head, self.server_state.default_headers)
         if answer is None:
             return False
         self.transport.write(answer)
@@ -187,6 +199,58 @@ class TimedProtocol(H11Protocol):
         if self.timeout_keep_alive_task is None:
             self._schedule_keep_alive(self.timeout_keep_alive)
         return True
+
+    @property
+    def _is_between_requests(self) -> bool:
+        # The library has flow control for a client that does not read.
+        return self.drained and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+
+    def _begin_write(self, data: bytes, fast_path: "FastConnectionState") -> bool:
+        """Begin a write whose request has arrived whole; return False if the library must."""
+        if not self._is_between_requests:
+            return False
+        write = fast.parse_write(data)
+        answer = None if write is None else fast_path.begin(self._address, write)
+        if answer is None:
+            return False
+        if self._limiter.requested(self, self._address, self.loop.time(), privileged=True) is not None:
+            answer.close()
+            return False
+        self._unset_keepalive_if_required()
+        self._stop_request_clock()
+        self._writing = True
+        task = self.loop.create_task(self._answer_write(answer, fast_path))
+        # The server waits for these when it stops.
+        self.server_state.tasks.add(task)
+        task.add_done_callback(self.server_state.tasks.discard)
+        return True
+
+    async def _answer_write(
+        self, answer: Coroutine[Any, Any, fast.FastAnswer], fast_path: "FastConnectionState"
+    ) -> None:
+        rendered = fast_path.render(await answer, self.server_state.default_headers)
+        self._writing = False
+        if self.transport.is_closing():
+            return
+        self.transport.write(rendered)
+        self._answered_at = self.loop.time()
+        self._limiter.answered(self, self._answered_at)
+        if self._closing:
+            self.transport.close()
+            self._start_answer_clock()
+            return
+        self._schedule_keep_alive(self.timeout_keep_alive)
+        if self._pending:
+            data, self._pending = self._pending, b""
+            self.flow.resume_reading()
+            self.data_received(data)
+
+    def shutdown(self) -> None:
+        """Close the connection after the request in progress."""
+        if self._writing:
+            self._closing = True
+        else:
+            super().shutdown()
 
     def _schedule_keep_alive(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
@@ -259,7 +323,7 @@ class TimedProtocol(H11Protocol):
     @property
     def _answering(self) -> bool:
         # uvicorn has no cycle before the first request.
-        return not getattr(self.cycle, "response_complete", True)
+        return self._writing or not getattr(self.cycle, "response_complete", True)
 
     def _request_overdue(self) -> None:
         self._request_deadline = None
@@ -286,21 +350,32 @@ class TimedProtocol(H11Protocol):
 
 
 class FastConnectionState:
-    """A fast path, with the state shared by all connections of a listener."""
+    """Fast paths, with the state shared by all connections of a listener."""
 
-    def __init__(self, fast_path: FastPath, addresses: ClientAddresses) -> None:
+    def __init__(self, fast_path: FastPath, fast_writes: FastWrites | None, addresses: ClientAddresses) -> None:
         self._fast_path = fast_path
+        self._fast_writes = fast_writes
         self._addresses = addresses
         self._server_fields = ServerFields()
 
     def answer(self, peer: str, head: fast.RequestHead, server_fields: list[tuple[bytes, bytes]]) -> bytes | None:
         """Return the whole answer to a request; None if the application must answer."""
+        answer = self._fast_path(head, self._client(peer, head))
+        return None if answer is None else self.render(answer, server_fields)
+
+    def begin(self, peer: str, write: fast.PlainWrite) -> Coroutine[Any, Any, fast.FastAnswer] | None:
+        """Return the answer to come of a write; None if the application must answer."""
+        return None if self._fast_writes is None else self._fast_writes(write, self._client(peer, write.head))
+
+    def render(self, answer: fast.FastAnswer, server_fields: list[tuple[bytes, bytes]]) -> bytes:
+        """Return the bytes of an answer."""
+        return fast.render(answer, self._server_fields.lines(server_fields))
+
+    def _client(self, peer: str, head: fast.RequestHead) -> str:
         fields = head.fields
         hops = fields.get(b"x-forwarded-for")
         relayed = b"forwarded" in fields or b"via" in fields
-        address = self._addresses.resolve(peer, None if hops is None else hops.decode("ascii"), relayed=relayed)
-        answer = self._fast_path(head, address)
-        return None if answer is None else fast.render(answer, self._server_fields.lines(server_fields))
+        return self._addresses.resolve(peer, None if hops is None else hops.decode("ascii"), relayed=relayed)
 
 
 def _record_refusal(verdict: AdmissionResult, address: str) -> None:
@@ -382,6 +457,7 @@ def make_server(
     tls: ServerTls | None = None,
     handshakes: HandshakeLimits | None = None,
     fast_path: FastPath | None = None,
+    fast_writes: FastWrites | None = None,
     is_writing: Callable[[], bool] = lambda: False,
 ) -> HttpServer:
     """Return the server of a public listener.
@@ -395,6 +471,7 @@ def make_server(
         tls: the certificate of the listener; None: requests are not encrypted.
         handshakes: of TLS, of one address; None: the usual ones.
         fast_path: answers plain reads before the application is asked.
+        fast_writes: the same for plain writes; only with ``fast_path``.
         is_writing: returns whether non-privileged writes are in progress, for which reads make room as well.
     """
     # The process logs start and end; uvicorn's warnings are about malformed requests, which could fill a disk.
@@ -404,8 +481,8 @@ def make_server(
     reads_per_turn = ReadsPerTurn(lambda: limiter.privileged.busy > 0 or is_writing())
     turns = (turns_of_loop(reads_per_turn), turns_of_loop())
     addresses = ClientAddresses(trusted_proxies)
-    fast_reads = None if fast_path is None else FastConnectionState(fast_path, addresses)
-    protocol = partial(TimedProtocol, limiter=limiter, turns=turns, privileged=privileged, fast_reads=fast_reads)
+    fast_state = None if fast_path is None else FastConnectionState(fast_path, fast_writes, addresses)
+    protocol = partial(TimedProtocol, limiter=limiter, turns=turns, privileged=privileged, fast_path=fast_state)
     config = uvicorn.Config(
         cast("Any", ClientAddressMiddleware(app, addresses)),
         # Called as uvicorn's own protocols are.

@@ -97,6 +97,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         limits=_connection_limits(settings),
         privileged=api.app.is_privileged,
         fast_path=api.fast_path,
+        fast_writes=api.fast_writes,
         is_writing=lambda: store.writer.in_progress > 0,
         drain_s=settings.drain_seconds / 2,
         trusted_proxies=settings.trusted_proxies,

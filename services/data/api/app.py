@@ -27,6 +27,7 @@ from services.data.api.catalogue import Catalogue
 from services.data.api.cors import AdmittedPages, Cors
 from services.data.api.data import DataApi, OwnerOf
 from services.data.api.fast_reads import FastReads
+from services.data.api.fast_writes import FastWrites
 from services.data.api.guard import KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard
 from services.data.api.history import PREFIX as HISTORY
 from services.data.api.history import HistoryApi
@@ -82,6 +83,7 @@ class Api(NamedTuple):
 
     app: Guard
     fast_path: FastReads
+    fast_writes: FastWrites
 
 
 def make_api(
@@ -94,7 +96,7 @@ def make_api(
     access: Access | None = None,
     sources: SourcesStatus = no_sources,
 ) -> Api:
-    """Return the application of the public listener: the routes behind their guard, and their fast path."""
+    """Return the application of the public listener: the routes behind their guard, and their fast paths."""
     clock = clock or SystemClock()
     access = access or Access(AccessPlans(), ApiKeys(), store, clock)
     write_access = WriteAccess(write_key, access, clock)
@@ -155,7 +157,7 @@ def make_api(
         clock=clock,
         public=options.public,
     )
-    return Api(guard, FastReads(reads, guard))
+    return Api(guard, FastReads(reads, guard), FastWrites(data, guard))
 
 
 def _other_paths(page: Page) -> ASGIApp:

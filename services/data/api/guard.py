@@ -177,6 +177,11 @@ class Guard(RestMiddleware):
             return None
         return None if self._rate_limiter.take(address, self._clock.monotonic()) else self._plain
 
+    def complete_written(self, answer: Response, method: str) -> list[tuple[bytes, bytes]]:
+        """Count the answer to a privileged write, and return all its header fields."""
+        self.requests[method, answer.status_code] += 1
+        return self._written.complete(answer.raw_headers)
+
     def is_own_host(self, host: str) -> bool:
         """Return whether a Host field names this service."""
         return "*" in self._hosts or host_name(host) in self._hosts

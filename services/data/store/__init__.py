@@ -1,8 +1,9 @@
 """The store: the latest dataset of every endpoint, its version, and the sequence of changes that the feed serves.
 
 Reading order: ``store`` (open, load, serve), ``writer`` (queue and group commit), ``write_plan`` (effects of writes,
-pure), ``transaction`` (their SQL), ``reader``, ``index``, ``retention`` (deletes old versions, already hidden by
-``reader``; defaults in ``services.data.limits``); ``database`` with ``sqlite`` and ``postgres``, ``tables``,
+pure), ``group`` (what a group reads, decides and writes), ``reader``, ``index``, ``retention`` (which old versions,
+already hidden by ``reader``, are deleted; defaults in ``services.data.limits``); ``database`` with ``sqlite`` and
+``postgres`` (each with its SQL of a group), ``transaction`` (all other SQL), ``tables``,
 ``alembic_runs`` and ``migrations``; ``rollback_guard``.
 """
 

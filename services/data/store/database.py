@@ -8,6 +8,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.errors import DataError
+from services.data.store.group import Group
+from services.data.store.write_plan import WritePlan
 
 ERRORS: Final = (SQLAlchemyError, OSError)
 """Exceptions of a database that is temporarily unable to read or commit."""
@@ -33,8 +35,17 @@ class Database(Protocol):
         """
         ...
 
+    async def commit(self, group: Group) -> WritePlan:
+        """Execute and commit a group of writes, on the disk at return; return its plan.
+
+        Raises:
+            StoreInUse: another process owns the database, or it was replaced (``StoreReplaced``).
+            OSError: the database cannot be written now; the group may or may not have been committed.
+        """
+        ...
+
     def writing(self, *, long_running: bool = False) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Return the writer's connection for one transaction. The caller commits; committed data is on the disk.
+        """Return a connection for one transaction beside those of groups. The caller commits; that is on the disk then.
 
         A transaction is bounded by the database's timeout, unless ``long_running``, such as a migration. After an
         error, the next transaction uses a new connection.

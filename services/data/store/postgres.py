@@ -7,18 +7,24 @@ mode.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import asyncpg  # type: ignore[import-untyped]  # no type information is published for it
 import structlog
 from sqlalchemy import text
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from diem.process.listeners import is_loopback
 from services.data.errors import StoreInUse
+from services.data.store.group import Counter, Group, GroupState, check_counter
+from services.data.store.index import EndpointHead
+from services.data.store.retention import EXPIRED_PER_STATEMENT, Deletions
+from services.data.store.tables import ENDPOINTS, HISTORY
+from services.data.store.write_plan import IdempotentReply, WritePlan
 
 READERS: Final = 4
 LOCK_TIMEOUT_S: Final = 15.0
@@ -69,6 +75,8 @@ class PostgresDatabase:
         where = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         self.display_name = where.render_as_string()
         self._timeout_s = timeout_s
+        self._counter: Counter | None = None
+        """As after the last group; None: not known, since another transaction may have changed it."""
         self._session: int | None = None
         """Process id, at the server, of the session that held the lock last."""
         self._url = driver = url.set(drivername="postgresql+asyncpg")
@@ -104,9 +112,33 @@ class PostgresDatabase:
                     )
             await asyncio.sleep(0.05)
 
+    async def commit(self, group: Group) -> WritePlan:
+        """Execute a group by one statement, if the counter is as after the last one and nothing is to be deleted.
+
+        Reading idempotency keys and contents takes a statement more.
+        """
+        counter, self._counter = self._counter, None
+        async with self._writer_session() as connection:
+            raw = await connection.get_raw_connection()
+            driver: Any = raw.driver_connection
+            try:
+                planned, self._counter = await _commit(driver, group, counter)
+            except BaseException:
+                if driver.is_closed():
+                    # Only errors of its own statements tell the pool.
+                    await connection.invalidate()
+                raise
+            return planned
+
     @asynccontextmanager
     async def writing(self, *, long_running: bool = False) -> AsyncIterator[AsyncConnection]:
         """Return the session that holds the lock; a new session acquires it first."""
+        self._counter = None
+        async with self._writer_session(long_running=long_running) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _writer_session(self, *, long_running: bool = False) -> AsyncIterator[AsyncConnection]:
         limit_s = max(LONG_RUNNING_S, self._timeout_s) if long_running else self._timeout_s
         with _driver_errors():
             try:
@@ -170,6 +202,141 @@ class PostgresDatabase:
         """Close the connections; the lock is released with the writer's session."""
         await self._writer.dispose()
         await self._reader.dispose()
+
+
+_HEAD: Final = ", ".join(EndpointHead._fields)
+_DIALECT: Final = postgresql.dialect()  # type: ignore[no-untyped-call]
+_HEAD_TYPES: Final = [f"{ENDPOINTS.c[name].type.compile(_DIALECT)}[]" for name in EndpointHead._fields]
+_OLD: Final = [column.name for column in HISTORY.c]
+_OLD_TYPES: Final = [f"{column.type.compile(_DIALECT)}[]" for column in HISTORY.c]
+_COUNTER: Final = "SELECT sequence, version_floor, forgotten FROM store FOR UPDATE"
+_CHANGED_SINCE: Final = f"SELECT {_HEAD} FROM endpoints WHERE sequence > $1 ORDER BY sequence"
+_REPLIES: Final = "SELECT key, writer, digest, answer FROM requests WHERE key = ANY($1::text[])"
+_CONTENTS: Final = "SELECT endpoint, content FROM endpoints WHERE endpoint = ANY($1::text[])"
+_PRUNE: Final = (
+    "DELETE FROM history WHERE sequence IN (SELECT h.sequence FROM unnest($1::text[]) n(name), LATERAL"
+    " (SELECT sequence FROM history WHERE endpoint = n.name ORDER BY version DESC OFFSET $2) h)"
+)
+# By a list of sequences: for "all up to a number" PostgreSQL plans for a third of the table.
+_EXPIRE: Final = (
+    "DELETE FROM history WHERE sequence IN (SELECT sequence FROM (SELECT sequence, changed_ms FROM history"
+    f" ORDER BY sequence LIMIT {EXPIRED_PER_STATEMENT}) o WHERE changed_ms < $1)"
+)
+_FORGET: Final = "DELETE FROM requests WHERE created_ms < $1"
+_FORGET_EXCESS: Final = (
+    "DELETE FROM requests WHERE writer = $1 AND created_ms <="
+    " (SELECT created_ms FROM requests WHERE writer = $1 ORDER BY created_ms DESC LIMIT 1 OFFSET $2)"
+)
+
+
+class _Parameters:
+    """The parameters of a statement, by number."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def add(self, value: object, type_: str) -> str:
+        """Add a value; return its placeholder."""
+        self.values.append(value)
+        return f"${len(self.values)}::{type_}"
+
+    def table(self, columns: Sequence[Sequence[Any]], types: Sequence[str]) -> str:
+        """Add columns; return a table of them."""
+        placed = (self.add(column, type_) for column, type_ in zip(columns, types, strict=True))
+        return f"unnest({', '.join(placed)})"
+
+
+async def _commit(driver: Any, group: Group, known: Counter | None) -> tuple[WritePlan, Counter]:  # noqa: ANN401
+    """Commit a group; return its plan, and the counter after it."""
+    if known is not None and known.sequence == group.known and not group.deletions.any:
+        planned = group.decide(await _state(driver, group, known))
+        if not _has_rows(planned) or await _write(driver, planned, group, known):
+            return planned, known._replace(sequence=planned.sequence)
+    async with driver.transaction():
+        counter = check_counter(Counter(*await driver.fetchrow(_COUNTER)), group.known)
+        planned = group.decide(await _state(driver, group, counter))
+        if _has_rows(planned):
+            await _write(driver, planned, group, counter)
+            await _delete(driver, group.deletions)
+    return planned, counter._replace(sequence=planned.sequence)
+
+
+def _has_rows(planned: WritePlan) -> bool:
+    return bool(planned.heads or planned.requests)
+
+
+async def _state(driver: Any, group: Group, counter: Counter) -> GroupState:  # noqa: ANN401  # the driver is untyped
+    missed: Sequence[EndpointHead] = ()
+    if counter.sequence > group.known:
+        missed = [EndpointHead(*row) for row in await driver.fetch(_CHANGED_SINCE, group.known)]
+    replies = await driver.fetch(_REPLIES, group.keys) if group.keys else ()
+    contents = await driver.fetch(_CONTENTS, group.patched) if group.patched else ()
+    return GroupState(
+        counter,
+        missed,
+        {(key, writer): IdempotentReply(digest, answer) for key, writer, digest, answer in replies},
+        dict(contents),
+    )
+
+
+async def _write(driver: Any, planned: WritePlan, group: Group, counter: Counter) -> bool:  # noqa: ANN401
+    """Write a plan by one statement; return False, having changed nothing, if the counter is another one.
+
+    All parts of the statement see the state before it, so that the history gets the replaced rows.
+    """
+    given = _Parameters()
+    sequence, forgotten = given.add(counter.sequence, "bigint"), given.add(counter.forgotten, "bigint")
+    reached = given.add(planned.sequence, "bigint")
+    time = f"CASE WHEN sequence = {reached} THEN retention_ms ELSE {given.add(group.retention_ms, 'bigint')} END"
+    where = f"sequence = {sequence} AND forgotten = {forgotten}"
+    parts = [f"counter AS (UPDATE store SET sequence = {reached}, retention_ms = {time} WHERE {where} RETURNING 1)"]
+    if group.history and planned.replaced:
+        names = given.add(planned.replaced, "text[]")
+        parts.append(
+            f"replaced AS (INSERT INTO history ({', '.join(_OLD)}) SELECT {', '.join(f'e.{name}' for name in _OLD)}"
+            f" FROM endpoints e, counter WHERE e.endpoint = ANY({names}))"
+        )
+    if group.history and planned.superseded:
+        rows = [{**head._asdict(), "content": content} for head, content in planned.superseded]
+        table = given.table([[row[name] for row in rows] for name in _OLD], _OLD_TYPES)
+        parts.append(f"superseded AS (INSERT INTO history ({', '.join(_OLD)}) SELECT t.* FROM {table} t, counter)")
+    if planned.heads:
+        heads = [*planned.heads.values()]
+        columns = [*zip(*heads, strict=True), [planned.contents[head.endpoint] for head in heads]]
+        table = given.table(columns, [*_HEAD_TYPES, "bytea[]"])
+        changed = ", ".join(f"{name} = excluded.{name}" for name in (*EndpointHead._fields[1:], "content"))
+        parts.append(
+            f"changed AS (INSERT INTO endpoints ({_HEAD}, content) SELECT t.* FROM {table} t, counter"
+            f" ON CONFLICT (endpoint) DO UPDATE SET {changed})"
+        )
+    if planned.requests:
+        replies = [(*owned, *reply) for owned, reply in planned.requests.items()]
+        table = given.table([*zip(*replies, strict=True)], ["text[]", "text[]", "bytea[]", "bytea[]"])
+        created = given.add(group.retention_ms, "bigint")
+        parts.append(
+            "replies AS (INSERT INTO requests (key, writer, digest, answer, created_ms)"
+            f" SELECT t.*, {created} FROM {table} t, counter)"
+        )
+    if group.cursor is not None:
+        source, position, logs = (
+            given.add(*each) for each in zip(group.cursor, ("text", "bigint", "text"), strict=True)
+        )
+        parts.append(
+            f"cursor AS (INSERT INTO publisher (id, source, sequence, logs) SELECT 1, {source}, {position}, {logs}"
+            " FROM counter ON CONFLICT (id) DO UPDATE"
+            " SET source = excluded.source, sequence = excluded.sequence, logs = excluded.logs)"
+        )
+    return bool(await driver.fetch(f"WITH {', '.join(parts)} SELECT 1 FROM counter", *given.values))
+
+
+async def _delete(driver: Any, due: Deletions) -> None:  # noqa: ANN401
+    if due.pruned:
+        await driver.execute(_PRUNE, due.pruned, due.keep)
+    if due.expired_ms is not None:
+        await driver.execute(_EXPIRE, due.expired_ms)
+    if due.replies_ms is not None:
+        await driver.execute(_FORGET, due.replies_ms)
+        await driver.executemany(_FORGET_EXCESS, [(writer, due.max_replies) for writer in due.writers])
 
 
 def _engine(url: URL, timeout_s: float, server_settings: dict[str, str], **options: Any) -> AsyncEngine:  # noqa: ANN401

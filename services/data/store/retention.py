@@ -1,15 +1,16 @@
-"""Retention: deletes old versions by number and age, and old idempotent replies, in batches beside the writes."""
+"""Retention: which old versions by number and age, and old idempotent replies, are deleted in batches with writes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
 
-from sqlalchemy import bindparam, delete, func, select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.limits import DAY_MS, MAX_KEYS, HistoryLimits
 from services.data.store.index import EndpointHead
-from services.data.store.tables import HISTORY, REQUESTS
+from services.data.store.tables import HISTORY
 from services.data.store.write_plan import LAST_VERSION, WritePlan
 
 SLACK: Final = 8
@@ -18,7 +19,7 @@ BATCH: Final = 32
 """Endpoints over :data:`SLACK` before any is pruned; at most four times as many are pruned at once."""
 OVERDUE: Final = 2 * SLACK
 """Old versions beyond the limit at which even a single endpoint is pruned: a store may have few endpoints."""
-EXPIRED_PER_STATEMENT: Final = 500
+EXPIRED_PER_STATEMENT: Final = 1500
 """Maximum number of expired versions deleted per statement."""
 FORGOTTEN_AT_ONCE: Final = 400
 """Maximum number of deleted endpoints forgotten per transaction."""
@@ -26,45 +27,36 @@ FORGOTTEN_AT_ONCE: Final = 400
 
 FORGET_EVERY: Final = 64
 """Groups of writes between two deletions of expired idempotency keys and versions."""
-EXPIRE_EVERY: Final = 100
+EXPIRE_EVERY: Final = 1000
 """Versions replaced between two deletions of expired ones; plus one group, the limit of one statement."""
 KEY_LIFETIME_MS: Final = DAY_MS
 
-_PRUNE: Final = delete(HISTORY).where(
-    HISTORY.c.endpoint == bindparam("name"),
-    HISTORY.c.version
-    <= select(HISTORY.c.version)
-    .where(HISTORY.c.endpoint == bindparam("name"))
-    .order_by(HISTORY.c.version.desc())
-    .limit(1)
-    .offset(bindparam("keep"))
-    .scalar_subquery(),
-)
-_OLDEST: Final = (
-    select(HISTORY.c.sequence, HISTORY.c.changed_ms)
-    .order_by(HISTORY.c.sequence)
-    .limit(EXPIRED_PER_STATEMENT)
-    .subquery()
-)
-# By a list of sequences: for "all up to a number" PostgreSQL plans for a third of the table.
-_EXPIRE: Final = delete(HISTORY).where(
-    HISTORY.c.sequence.in_(select(_OLDEST.c.sequence).where(_OLDEST.c.changed_ms < bindparam("before")))
-)
-_FORGET: Final = delete(REQUESTS).where(REQUESTS.c.created_ms < bindparam("before"))
-_FORGET_EXCESS: Final = delete(REQUESTS).where(
-    REQUESTS.c.writer == bindparam("of"),
-    REQUESTS.c.created_ms
-    <= select(REQUESTS.c.created_ms)
-    .where(REQUESTS.c.writer == bindparam("of"))
-    .order_by(REQUESTS.c.created_ms.desc())
-    .limit(1)
-    .offset(bindparam("at_most"))
-    .scalar_subquery(),
-)
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    """Rows to delete in the transaction of a group of writes.
+
+    Attributes:
+        pruned: endpoints of which the newest ``keep`` old versions stay. expired_ms: old versions from before this go,
+        at most :data:`EXPIRED_PER_STATEMENT` and the oldest first; None: none. replies_ms: replies to requests from
+        before this go, and of ``writers`` the oldest beyond ``max_replies``; None: none.
+    """
+
+    pruned: Sequence[str]
+    keep: int
+    expired_ms: int | None
+    replies_ms: int | None
+    writers: Sequence[str]
+    max_replies: int
+
+    @property
+    def any(self) -> bool:
+        """True if there is something to delete."""
+        return bool(self.pruned) or self.expired_ms is not None or self.replies_ms is not None
 
 
 class Retention:
-    """Counts the old versions of each endpoint, and deletes excess and expired ones in the transactions of writes.
+    """Counts the old versions of each endpoint, and decides which ones go with the next group of writes.
 
     Bounded by the endpoints of the store. A count may be too high (expired versions are not subtracted), never too low.
 
@@ -90,23 +82,18 @@ class Retention:
         for endpoint, count in counts.items():
             self._count(endpoint, count)
 
-    async def delete_due(self, connection: AsyncConnection, planned: WritePlan, now_ms: int) -> None:
-        """Delete due rows in the transaction of a plan; record the pruned endpoints in the plan."""
-        if planned.heads and (due := self.due()):
-            planned.pruned = due
-            await prune(connection, due, self._limits.old)
-        self._until_forget -= 1
-        self._until_expire -= len(planned.replaced) + len(planned.superseded)
-        self._writers.update(writer for _, writer in planned.requests)
-        forget = self._until_forget < 0
-        if forget or self._until_expire < 0:
-            self._until_expire = EXPIRE_EVERY
-            await expire(connection, self._limits.oldest_ms(now_ms))
-        if forget:
-            self._until_forget = FORGET_EVERY
-            before_ms, writers = now_ms - KEY_LIFETIME_MS, sorted(self._writers)
-            await forget_requests(connection, before_ms=before_ms, writers=writers, at_most=self._max_keys)
-            self._writers.clear()
+    def deletions(self, now_ms: int) -> Deletions:
+        """Return the rows to delete with the next group of writes."""
+        forget = self._until_forget <= 0
+        expire = forget or self._until_expire < 0
+        return Deletions(
+            pruned=self.due(),
+            keep=self._limits.old,
+            expired_ms=self._limits.oldest_ms(now_ms) if expire else None,
+            replies_ms=now_ms - KEY_LIFETIME_MS if forget else None,
+            writers=sorted(self._writers) if forget else (),
+            max_replies=self._max_keys,
+        )
 
     def forgettable(self, gone: Iterable[EndpointHead], now_ms: int) -> list[EndpointHead]:
         """Return the next deleted endpoints to forget: those whose last version has expired, too.
@@ -125,9 +112,21 @@ class Retention:
             self._due.pop(endpoint, None)
             self._overdue.discard(endpoint)
 
+    def deleted(self, deletions: Deletions) -> None:
+        """Record that the deletions were committed."""
+        self.reset_counts(deletions.pruned)
+        if deletions.expired_ms is not None:
+            self._until_expire = EXPIRE_EVERY
+        if deletions.replies_ms is not None:
+            self._until_forget = FORGET_EVERY
+            self._writers.clear()
+
     def committed(self, planned: WritePlan) -> None:
-        """Update counts after a commit: versions moved into the history, even by missed commits, and pruned ones."""
-        self.reset_counts(planned.pruned)
+        """Update counts after a commit: versions moved into the history, even by missed commits."""
+        if planned.heads or planned.requests:
+            self._until_forget -= 1
+            self._until_expire -= len(planned.replaced) + len(planned.superseded)
+            self._writers.update(writer for _, writer in planned.requests)
         if self._limits.old:
             superseded = [head.endpoint for head, _ in planned.superseded]
             self.add([*planned.replaced, *superseded, *(head.endpoint for head in planned.missed)])
@@ -156,24 +155,7 @@ class Retention:
             self._overdue.add(endpoint)
 
 
-async def forget_requests(connection: AsyncConnection, *, before_ms: int, writers: Sequence[str], at_most: int) -> None:
-    """Delete replies to requests from before ``before_ms``, and of ``writers`` the oldest beyond ``at_most``."""
-    await connection.execute(_FORGET, {"before": before_ms})
-    if writers:
-        await connection.execute(_FORGET_EXCESS, [{"of": writer, "at_most": at_most} for writer in writers])
-
-
 async def count_old(connection: AsyncConnection) -> dict[str, int]:
     """Return the number of old versions of each endpoint."""
     found = await connection.execute(select(HISTORY.c.endpoint, func.count()).group_by(HISTORY.c.endpoint))
     return {row[0]: row[1] for row in found}
-
-
-async def prune(connection: AsyncConnection, endpoints: Sequence[str], keep: int) -> None:
-    """Delete all but the newest ``keep`` old versions of some endpoints."""
-    await connection.execute(_PRUNE, [{"name": endpoint, "keep": keep} for endpoint in endpoints])
-
-
-async def expire(connection: AsyncConnection, before_ms: int) -> None:
-    """Delete old versions accepted before ``before_ms``: at most :data:`EXPIRED_PER_STATEMENT`, the oldest first."""
-    await connection.execute(_EXPIRE, {"before": before_ms})

@@ -1,20 +1,31 @@
 """SQLite: connections, private files, and the lock file that gives one process the database."""
 
+import asyncio
 import fcntl
 import os
+import sqlite3
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from services.data.errors import DataError, StoreInUse, StoreReplaced
+from services.data.store.group import Counter, Group, GroupState, check_counter
+from services.data.store.index import EndpointHead
+from services.data.store.retention import EXPIRED_PER_STATEMENT, Deletions
+from services.data.store.tables import HISTORY
+from services.data.store.write_plan import IdempotentReply, WritePlan
 
 READERS = 4
+WRITER_PRAGMAS: Final = (
+    "journal_mode=WAL", "synchronous=FULL", "journal_size_limit=67108864", "cache_size=-8192"
+)  # fmt: skip
 
 
 class SqliteDatabase:
@@ -26,6 +37,9 @@ class SqliteDatabase:
         driver = url.set(drivername="sqlite+aiosqlite")
         self._writer = writer_engine(driver, timeout_s)
         self._reader = reader_engine(driver, timeout_s)
+        self._groups = _GroupWriter(self.path, timeout_s)
+        self._turn = asyncio.Lock()
+        """Held by the only transaction that writes."""
         self._lock: FileLock | None = None
         self._file: tuple[int, int] | None = None
 
@@ -46,11 +60,17 @@ class SqliteDatabase:
             raise StoreReplaced(f"the file {self.display_name} is another one")
         self._file = found
 
+    async def commit(self, group: Group) -> WritePlan:
+        """Execute a group in the writer's thread, as a whole."""
+        await self.check()
+        async with self._turn:
+            return await self._groups.commit(group)
+
     @asynccontextmanager
     async def writing(self, *, long_running: bool = False) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002  # no limit
         """Return the writer's connection; its transaction holds the write lock from the first statement."""
         await self.check()
-        async with self._writer.connect() as connection:
+        async with self._turn, self._writer.connect() as connection:
             try:
                 yield connection
             except BaseException:
@@ -78,6 +98,7 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         """Close the connections, then release the lock."""
+        await self._groups.close()
         await self._writer.dispose()
         await self._reader.dispose()
         if self._lock is not None:
@@ -97,7 +118,7 @@ def writer_engine(url: URL, busy_timeout_s: float) -> AsyncEngine:
     def _connect(connection: Any, _record: object) -> None:  # noqa: ANN401  # the driver's adapted connection
         # The driver would begin transactions only on the first write; see ``_begin``.
         connection.isolation_level = None
-        _pragmas(connection, "journal_mode=WAL", "synchronous=FULL", "journal_size_limit=67108864", "cache_size=-8192")
+        _pragmas(connection, *WRITER_PRAGMAS)
 
     @event.listens_for(engine.sync_engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -144,6 +165,131 @@ def _make_private(database: Path) -> None:
         with suppress(OSError):
             if (rights := stat.S_IMODE(path.stat().st_mode)) & 0o077:
                 path.chmod(rights & ~0o077)
+
+
+_HEAD: Final = ", ".join(EndpointHead._fields)
+_OLD: Final = [column.name for column in HISTORY.c]
+_COUNTER: Final = "SELECT sequence, version_floor, forgotten FROM store"
+_CHANGED_SINCE: Final = f"SELECT {_HEAD} FROM endpoints WHERE sequence > ? ORDER BY sequence"
+_REPLIES: Final = "SELECT key, writer, digest, answer FROM requests WHERE key = ?"
+_CONTENT: Final = "SELECT content FROM endpoints WHERE endpoint = ?"
+# Copied within the database, which has the replaced rows.
+_REPLACED: Final = f"INSERT INTO history ({', '.join(_OLD)}) SELECT {', '.join(_OLD)} FROM endpoints WHERE endpoint = ?"
+_SUPERSEDED: Final = f"INSERT INTO history ({', '.join(_OLD)}) VALUES ({', '.join('?' * len(_OLD))})"
+_CHANGED: Final = (
+    f"INSERT INTO endpoints ({_HEAD}, content) VALUES ({', '.join('?' * (len(EndpointHead._fields) + 1))})"
+    f" ON CONFLICT (endpoint) DO UPDATE SET {', '.join(f'{n} = excluded.{n}' for n in EndpointHead._fields[1:])}"
+    ", content = excluded.content"
+)
+_REPLY: Final = "INSERT INTO requests (key, writer, digest, answer, created_ms) VALUES (?, ?, ?, ?, ?)"
+_CURSOR: Final = (
+    "INSERT INTO publisher (id, source, sequence, logs) VALUES (1, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
+    " SET source = excluded.source, sequence = excluded.sequence, logs = excluded.logs"
+)
+_PRUNE: Final = (
+    "DELETE FROM history WHERE endpoint = ?1 AND version <="
+    " (SELECT version FROM history WHERE endpoint = ?1 ORDER BY version DESC LIMIT 1 OFFSET ?2)"
+)
+# The oldest by sequence, so that no other rows are read.
+_EXPIRE: Final = (
+    "DELETE FROM history WHERE sequence IN (SELECT sequence FROM"
+    " (SELECT sequence, changed_ms FROM history ORDER BY sequence LIMIT ?) WHERE changed_ms < ?)"
+)
+_FORGET: Final = "DELETE FROM requests WHERE created_ms < ?"
+_FORGET_EXCESS: Final = (
+    "DELETE FROM requests WHERE writer = ?1 AND created_ms <="
+    " (SELECT created_ms FROM requests WHERE writer = ?1 ORDER BY created_ms DESC LIMIT 1 OFFSET ?2)"
+)
+_COUNT: Final = "UPDATE store SET sequence = ?, retention_ms = ?"
+
+
+class _GroupWriter:
+    """Commits groups on a connection of its own, each in one visit of its thread."""
+
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._connection: sqlite3.Connection | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="writer")
+
+    async def commit(self, group: Group) -> WritePlan:
+        """Execute and commit a group. Raises as :meth:`Database.commit`."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, group)
+
+    async def close(self) -> None:
+        """Wait for the thread, and close the connection."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+        self._thread.shutdown()
+
+    def _commit(self, group: Group) -> WritePlan:
+        try:
+            connection = self._connection = self._connection or self._connect()
+            connection.execute("BEGIN IMMEDIATE")
+            planned = group.decide(_state(connection, group))
+            if planned.heads or planned.requests:
+                _write(connection, planned, group)
+                connection.execute("COMMIT")
+            else:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            self._drop()
+            raise OSError(str(error)) from error
+        except BaseException:
+            # SQLite has left it in an unknown state.
+            self._drop()
+            raise
+        return planned
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=self._timeout_s, isolation_level=None, cached_statements=32, check_same_thread=False
+        )
+        _pragmas(connection, *WRITER_PRAGMAS)
+        return connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+
+def _state(connection: sqlite3.Connection, group: Group) -> GroupState:
+    counter = check_counter(Counter(*connection.execute(_COUNTER).fetchone()), group.known)
+    missed: Sequence[EndpointHead] = ()
+    if counter.sequence > group.known:
+        missed = [EndpointHead(*row) for row in connection.execute(_CHANGED_SINCE, (group.known,))]
+    replies = {
+        (key, writer): IdempotentReply(digest, answer)
+        for each in group.keys
+        for key, writer, digest, answer in connection.execute(_REPLIES, (each,))
+    }
+    contents = {name: row[0] for name in group.patched for row in connection.execute(_CONTENT, (name,))}
+    return GroupState(counter, missed, replies, contents)
+
+
+def _write(connection: sqlite3.Connection, planned: WritePlan, group: Group) -> None:
+    if group.history:
+        connection.executemany(_REPLACED, [(name,) for name in planned.replaced])
+        superseded = [{**head._asdict(), "content": content} for head, content in planned.superseded]
+        connection.executemany(_SUPERSEDED, [[row[name] for name in _OLD] for row in superseded])
+    connection.executemany(_CHANGED, [(*head, planned.contents[name]) for name, head in planned.heads.items()])
+    replies = planned.requests.items()
+    connection.executemany(_REPLY, [(*owned, *reply, group.retention_ms) for owned, reply in replies])
+    if group.cursor is not None:
+        connection.execute(_CURSOR, group.cursor)
+    if planned.sequence > planned.began:
+        connection.execute(_COUNT, (planned.sequence, group.retention_ms))
+    _delete(connection, group.deletions)
+
+
+def _delete(connection: sqlite3.Connection, due: Deletions) -> None:
+    connection.executemany(_PRUNE, [(name, due.keep) for name in due.pruned])
+    if due.expired_ms is not None:
+        connection.execute(_EXPIRE, (EXPIRED_PER_STATEMENT, due.expired_ms))
+    if due.replies_ms is not None:
+        connection.execute(_FORGET, (due.replies_ms,))
+        connection.executemany(_FORGET_EXCESS, [(writer, due.max_replies) for writer in due.writers])
 
 
 class FileLock:

@@ -178,10 +178,8 @@ class WritePlan:
     superseded: list[tuple[EndpointHead, bytes]] = field(default_factory=list)
     """Versions accepted and replaced within the group, with contents, written directly to the history."""
     unchanged: int = 0
-    missed: list[EndpointHead] = field(default_factory=list)
+    missed: Sequence[EndpointHead] = field(default_factory=list)
     """Heads of an earlier commit with a lost answer."""
-    pruned: list[str] = field(default_factory=list)
-    """Endpoints whose oldest versions are deleted in the same transaction."""
     forgotten: int = 0
     """The sequence up to which deleted endpoints are forgotten."""
 

@@ -15,11 +15,12 @@ from services.data.kinds import Representation
 from services.data.limits import WriterLimits
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
+from services.data.store.group import Group, GroupState
 from services.data.store.index import EndpointHead, StoreIndex
 from services.data.store.retention import Retention
 from services.data.store.retention_clock import RetentionClock, SteadyClock
 from services.data.store.tables import Cursor, write_cursor
-from services.data.store.write_plan import Accepted, IdempotencyKey, Write, WritePlan, check_time
+from services.data.store.write_plan import Accepted, Basis, IdempotencyKey, Write, WritePlan, check_time, plan
 
 MAX_GROUP: Final = 400
 """Maximum number of endpoints per transaction: enough to share a commit, few enough to stay short."""
@@ -264,26 +265,24 @@ class Writer:
         """
         now_ms = self._now_ms()
         await self._forget()
-        async with self._database.writing() as connection:
-            planned = await transaction.execute(
-                connection,
-                [pending.write for pending in group],
-                index=self._index,
-                max_endpoints=self._limits.max_endpoints,
-                now_ms=now_ms,
-                steady_ms=self._steady.now_ms(),
+        writes, cursor, steady_ms = [pending.write for pending in group], self._cursor, self._steady.now_ms()
+        deletions = self._retention.deletions(self._ages.now_ms())
+        planned = await self._database.commit(
+            Group(
+                known=self._index.changes.sequence,
+                keys=sorted({write.key.key for write in writes if write.key is not None}),
+                patched=sorted({write.patch.endpoint for write in writes if write.patch is not None}),
+                decide=lambda state: self._decide(writes, state, now_ms, steady_ms),
                 retention_ms=self._ages.reached_ms(),
+                deletions=deletions,
                 history=self._limits.history.old > 0,
+                cursor=cursor,
             )
-            if planned.heads or planned.requests:
-                await self._retention.delete_due(connection, planned, self._ages.now_ms())
-                cursor = self._cursor
-                if cursor is not None:
-                    await write_cursor(connection, cursor)
-                await connection.commit()
-                self.counts.commits += 1
-                self._cursor_written(cursor)
+        )
         if planned.heads or planned.requests:
+            self.counts.commits += 1
+            self._cursor_written(cursor)
+            self._retention.deleted(deletions)
             self._recover()
         self._apply_forgotten(planned.forgotten)
         heads = sorted(planned.heads.values(), key=lambda head: head.sequence)
@@ -293,6 +292,27 @@ class Writer:
             observer.committed(planned)
         for pending, outcome in zip(group, planned.outcomes, strict=True):
             pending.settle(outcome)
+
+    def _decide(self, writes: Sequence[Write], state: GroupState, now_ms: int, steady_ms: int) -> WritePlan:
+        """Plan a group; called in the database's thread, while nothing changes the index."""
+        index, counter = self._index, state.counter
+        heads, changes = index.with_changes(state.missed, counter.forgotten)
+        basis = Basis(
+            heads=heads,
+            replies=state.replies,
+            sequence=counter.sequence,
+            count=len(heads),
+            max_endpoints=self._limits.max_endpoints,
+            now_ms=now_ms,
+            steady_ms=steady_ms,
+            contents=state.contents,
+            count_of=lambda collection: index.count_of(collection) + changes[collection],
+            floor=counter.floor,
+            names=index.names if any(write.bound is not None for write in writes) else (),
+        )
+        planned = plan(writes, basis)
+        planned.missed, planned.forgotten = state.missed, counter.forgotten
+        return planned
 
     async def _forget(self) -> None:
         """Forget due deleted endpoints, in transactions before the writes that need their room."""

@@ -65,10 +65,12 @@ async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
     def owner_of(endpoint: str) -> str | None:
         return "market" if endpoint == "/owned" else None
 
-    def api(access: Access | None = None, plans: AccessPlans | None = None, **options: Any) -> Api:
+    def api(
+        access: Access | None = None, plans: AccessPlans | None = None, of: Store | None = None, **options: Any
+    ) -> Api:
         if plans is not None:
             access = Access(plans, ApiKeys(), store, clock)
-        return make_api(store, SharedKey(WRITE_KEY), owner_of, replace(base, **options), clock, access=access)
+        return make_api(of or store, SharedKey(WRITE_KEY), owner_of, replace(base, **options), clock, access=access)
 
     def make(
         *, client: str = "127.0.0.1", options: dict[str, Any] | None = None, access: Access | None = None, **more: Any

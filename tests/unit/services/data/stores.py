@@ -1,5 +1,6 @@
 """Stores and datasets of tests of the store and its backups."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,11 @@ from diem.process.clock import Clock, ManualClock
 from services.data.kinds.series import Dataset, Point, build
 from services.data.limits import StoreLimits, WriterLimits
 from services.data.store import IdempotencyKey, Store, transaction
+from services.data.store.group import Group
+from services.data.store.postgres import PostgresDatabase
+from services.data.store.sqlite import SqliteDatabase
 from services.data.store.tables import Cursor
+from services.data.store.write_plan import WritePlan
 from tests.support.databases import Databases
 
 NOW = 1_700_000_000_000
@@ -27,7 +32,29 @@ async def open_store(databases: Databases, clock: Clock | None = None, **limits:
     return await Store.open(databases.url(), clock=clock or ManualClock(), limits=found)
 
 
-def lose_answers(patch: pytest.MonkeyPatch, name: str = "execute") -> None:
+Commit = Callable[[Any, Group], Awaitable[WritePlan]]
+
+
+def replace_commit(patch: pytest.MonkeyPatch, wrapped: Callable[[Commit], Commit]) -> None:
+    """Replace how databases commit groups."""
+    for database in (SqliteDatabase, PostgresDatabase):
+        patch.setattr(database, "commit", wrapped(database.commit))
+
+
+def lose_answers_to_groups(patch: pytest.MonkeyPatch) -> None:
+    """Have groups committed, and the answer to that lost."""
+
+    def wrapped(real: Commit) -> Commit:
+        async def commit_and_lose(database: Any, group: Group) -> WritePlan:  # either of two
+            await real(database, group)
+            raise OSError("connection lost")
+
+        return commit_and_lose
+
+    replace_commit(patch, wrapped)
+
+
+def lose_answers(patch: pytest.MonkeyPatch, name: str) -> None:
     """Have transactions committed, and the answer to that lost."""
     real = getattr(transaction, name)
 

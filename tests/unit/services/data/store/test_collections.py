@@ -9,7 +9,7 @@ from services.data.store import Store
 from services.data.store.database import database_at
 from services.data.store.tables import ENDPOINTS
 from tests.support.databases import Databases
-from tests.unit.services.data.stores import dataset, lose_answers, open_store
+from tests.unit.services.data.stores import dataset, lose_answers_to_groups, open_store
 
 
 def members(store: Store) -> dict[str, bytes]:
@@ -62,7 +62,7 @@ async def test_a_commit_with_a_lost_answer_is_in_the_collections(
     store = await open_store(databases)
     async with store.serving():
         with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
-            lose_answers(patch)
+            lose_answers_to_groups(patch)
             await store.writer.put([dataset("/a/b/c")])
         await store.writer.put([dataset("/a/b/d")])
         assert members(store) == EXPECTED

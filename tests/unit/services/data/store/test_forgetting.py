@@ -14,7 +14,7 @@ from services.data.store.tables import Cursor
 from services.data.store.write_plan import LAST_VERSION, EndpointBound, Write
 from tests.support.databases import Databases
 from tests.support.patience import until
-from tests.unit.services.data.stores import dataset, lose_answers, open_store
+from tests.unit.services.data.stores import dataset, lose_answers, lose_answers_to_groups, open_store
 
 WEEK_S = 7 * 24 * 3600
 
@@ -206,7 +206,7 @@ async def test_an_endpoint_made_again_by_a_commit_whose_answer_was_lost_is_not_f
         await delete_and_wait(store, clock, "/a", "/b")
         clock.step_wall(-2)
         with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
-            lose_answers(patch)
+            lose_answers_to_groups(patch)
             await store.writer.put([dataset("/a", 2)])
         clock.advance(3)
         await store.writer.put([dataset("/c")])

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -9,10 +10,11 @@ from sqlalchemy.exc import OperationalError
 from diem.process.clock import ManualClock
 from services.data.errors import IdempotencyKeyReused, StoreUnavailable, WrongUnit
 from services.data.store import IdempotencyKey, Store, retention, transaction, writer
-from services.data.store.write_plan import EARLIEST_MS, LATEST_MS
+from services.data.store.group import Group
+from services.data.store.write_plan import EARLIEST_MS, LATEST_MS, WritePlan
 from tests.support.databases import Databases
 from tests.support.patience import until as become
-from tests.unit.services.data.stores import dataset, lose_answers, open_store
+from tests.unit.services.data.stores import Commit, dataset, lose_answers_to_groups, open_store, replace_commit
 
 
 async def test_queued_writes_share_a_commit_and_are_answered_separately(databases: Databases) -> None:
@@ -102,21 +104,24 @@ async def test_a_store_that_cannot_commit_refuses_writes_and_recovers_by_itself(
     databases: Databases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = True
-    real_execute, real_probe = transaction.execute, transaction.probe
+    real_probe = transaction.probe
 
     def fail_if_broken() -> None:
         if broken:
             raise OperationalError("INSERT secret", {}, Exception("database or disk is full"))
 
-    async def execute(*args: object, **kwargs: object) -> object:
-        fail_if_broken()
-        return await real_execute(*args, **kwargs)  # type: ignore[arg-type]
+    def failing(real: Commit) -> Commit:
+        async def commit(database: Any, group: Group) -> WritePlan:
+            fail_if_broken()
+            return await real(database, group)
+
+        return commit
 
     async def probe(*args: object) -> object:
         fail_if_broken()
         return await real_probe(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(transaction, "execute", execute)
+    replace_commit(monkeypatch, failing)
     monkeypatch.setattr(transaction, "probe", probe)
     store = await open_store(databases)
     async with store.serving():
@@ -136,23 +141,21 @@ async def test_a_commit_whose_answer_was_lost_is_applied_by_the_next(
     store = await open_store(databases)
     async with store.serving():
         with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
-            lose_answers(patch)
+            lose_answers_to_groups(patch)
             await store.writer.put([dataset("/a")])
         await store.writer.put([dataset("/b")])
         assert [change.endpoint for change in store.changes.after(0, 9)] == [b"/a", b"/b"]
 
 
 async def test_a_defect_is_not_reported_as_an_outage(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def defect(*_args: object, **_kwargs: object) -> object:
+    def defect(*_args: object) -> WritePlan:
         raise ZeroDivisionError
 
-    real = transaction.execute
     store = await open_store(databases)
     async with store.serving():
-        monkeypatch.setattr(transaction, "execute", defect)
-        with pytest.raises(ZeroDivisionError):
+        with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+            patch.setattr(writer, "plan", defect)
             await store.writer.put([dataset("/a")])
-        monkeypatch.setattr(transaction, "execute", real)
         assert (await store.writer.put([dataset("/a")]))[0].changed
 
 

@@ -1,0 +1,87 @@
+"""The fast path of writes: the handlers of the routes, for plain requests of privileged writers.
+
+What it skips is the HTTP library, the routing, and the middleware around it, which take most of the time of a small
+write. Rights, limits, counts and header fields are the guard's, and errors are mapped as by the routes.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Scope
+
+from diem.errors import DiemError
+from diem.links.fast_path import FastAnswer, PlainWrite, lines
+from diem.links.rest import on_defect, on_http_error
+from services.data.access.write_access import WriteRefused
+from services.data.api import problems
+from services.data.api.data import DataApi
+from services.data.api.guard import Guard
+from services.data.api.requests import PREFIX
+
+_ALL: Final = PREFIX.encode()
+_ONE: Final = f"{PREFIX}/".encode()
+_logger = structlog.get_logger(__name__)
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class FastWrites:
+    """A :class:`~diem.links.fast_path.FastWrites`.
+
+    Args:
+        data: handlers of the routes.
+        guard: of the listener.
+    """
+
+    def __init__(self, data: DataApi, guard: Guard) -> None:
+        self._guard = guard
+        self._handlers: dict[str, Handler] = {
+            "PUT": data.put, "PATCH": data.patch, "POST": data.post, "DELETE": data.delete
+        }  # fmt: skip
+        self._put_bulk: Handler = data.put_bulk
+
+    def __call__(self, write: PlainWrite, address: str) -> Coroutine[Any, Any, FastAnswer] | None:
+        """Answer a write, or leave it to the routes."""
+        head = write.head
+        path, _, query = head.target.partition(b"?")
+        if b"%" in path or not self._guard.is_own_host(head.fields[b"host"].decode("ascii")):
+            return None
+        if path.startswith(_ONE):
+            handler = self._handlers[head.method]
+        elif path == _ALL and head.method == "PUT":
+            handler = self._put_bulk
+        else:
+            return None
+        scope: Scope = {
+            "type": "http",
+            "method": head.method,
+            "path": path.decode("ascii"),
+            "raw_path": path,
+            "query_string": query,
+            "headers": [*head.fields.items()],
+            "client": (address, 0),
+        }
+        return self._answer(handler, scope, write.body) if self._guard.is_privileged(scope) else None
+
+    async def _answer(self, handler: Handler, scope: Scope, body: bytes) -> FastAnswer:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        request = Request(scope, receive)
+        try:
+            answer = await handler(request)
+        except WriteRefused as error:
+            answer = await problems.on_write_refused(request, error)
+        except DiemError as error:
+            answer = await problems.on_data_error(request, error)
+        except HTTPException as error:
+            answer = await on_http_error(request, error)
+        except Exception as error:
+            _logger.exception("a write failed", path=scope["path"])
+            answer = await on_defect(request, error)
+        fields = lines(self._guard.complete_written(answer, scope["method"]))
+        return FastAnswer(answer.status_code, fields, bytes(answer.body))

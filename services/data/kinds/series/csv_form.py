@@ -11,8 +11,8 @@ import orjson
 
 from diem.protocol import endpoints
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
-from services.data.kinds.series.form import Dataset, Declared, EndpointDeclaration, number, order_fault
-from services.data.kinds.series.times import LocalClock, parse_resolution
+from services.data.kinds.series.form import Dataset, Declared, EndpointDeclaration, clock_of, number
+from services.data.kinds.series.times import parse_resolution
 from services.data.kinds.series.units import Conversion
 from services.data.kinds.series.units import unit as canonical_unit
 
@@ -140,14 +140,13 @@ def rows_to_datasets(
         unit_: the unit; None when the table has a ``unit`` column. Given both, they must agree.
         resolution: the resolution; a table cannot state it.
         title: of every dataset.
-        zone: of times without an offset, as in Europe/Athens; empty: all times have one.
+        zone: of times without an offset and of days, as in Europe/Athens; empty: all times have one; days of UTC.
 
     Raises:
         InvalidDataset: the error names the line.
     """
-    clock = _stated("zone", "", lambda: LocalClock(zone)) if zone else None
     known = EndpointDeclaration(unit_, resolution, title)
-    return read_table(table, Declared(endpoint, known, clock=clock, converts=False))
+    return read_table(table, Declared(endpoint, known, clock=clock_of(zone), converts=False))
 
 
 def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
@@ -186,24 +185,17 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
     unit = _stated("unit", where, lambda: canonical_unit(stated))
     convert = _stated("unit", where, lambda: declared.conversion(unit, known.quantity))
     points: list[dict[str, Any]] = []
-    previous = -1
+    times = declared.times(step)
     line = rows[0].line
     try:
         endpoints.check_written(name)
-        days = declared.days(step)
         for line, time, value, row_unit, _ in rows:
             if row_unit and row_unit != unit and canonical_unit(row_unit) != unit:
                 raise WrongUnit(f"the unit is {unit}, not {row_unit[:20]!r}", f"{place} {line}")
-            seconds, text = instant = declared.instant(time, previous, step.seconds)
-            if days is not None:
-                days.check(instant)
-            if seconds <= previous or (days is None and seconds % step.seconds):
-                raise ValueError(f"{text} {order_fault(seconds, previous, step)}")
-            previous = seconds
-            points.append({"time": text, "value": _cell(value, convert)})
+            points.append({"time": times.read(time), "value": _cell(value, convert)})
     except (ValueError, endpoints.BadName) as error:
         raise InvalidDataset(str(error), f"{place} {line}") from None
-    return declared.seal(name, convert.unit, step, points)
+    return declared.seal(name, convert.unit, step, points, times.zone)
 
 
 def _stated(what: str, where: str, parse: Callable[[], Found]) -> Found:

@@ -15,10 +15,9 @@ from services.data.kinds.series.quantities import check_labels, conversion
 from services.data.kinds.series.times import (
     Instant,
     LocalClock,
-    LocalDays,
     Resolution,
+    TimeReader,
     iso_seconds,
-    parse_instant,
     parse_resolution,
 )
 from services.data.kinds.series.units import Conversion, unit
@@ -64,14 +63,23 @@ class Dataset(Representation):
 
     def described(self, *, title: str = "", area: str = "", quantity: str = "") -> "Dataset":
         """Return the dataset with another description."""
-        labels = series_labels(self.unit, self.resolution, area, quantity)
+        labels = series_labels(self.unit, self.resolution, self.label("zone"), area, quantity)
         return replace(self, title=title, labels=labels)
 
 
 @lru_cache(maxsize=4096)
-def series_labels(unit_: str, resolution: str, area: str = "", quantity: str = "") -> str:
-    """Return the labels of a series."""
-    return label_text({"unit": unit_, "resolution": resolution, "area": area, "quantity": quantity})
+def series_labels(unit_: str, resolution: str, zone: str = "", area: str = "", quantity: str = "") -> str:
+    """Return the labels of a series; the zone is that of the days of its calendar."""
+    labels = {"unit": unit_, "resolution": resolution, "zone": zone, "area": area, "quantity": quantity}
+    return label_text(labels)
+
+
+def clock_of(zone: str) -> LocalClock | None:
+    """Return the clock of a zone that a request names; None for an empty name. Raises InvalidDataset."""
+    try:
+        return LocalClock(zone) if zone else None
+    except ValueError as error:
+        raise InvalidDataset(str(error), "zone") from None
 
 
 def number(value: object) -> int | float:
@@ -91,10 +99,13 @@ def number(value: object) -> int | float:
     raise ValueError("a value is a number, or null for a gap")
 
 
-def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[str, Any]]) -> Dataset:
-    """Make a dataset of checked points: ``{"time": <canonical text>, "value": <number() or None>}``."""
+def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[str, Any]], zone: str = "") -> Dataset:
+    """Make a dataset of checked points: ``{"time": <canonical text>, "value": <number() or None>}``.
+
+    ``zone``: that of the :class:`TimeReader` of the times.
+    """
     content = orjson.dumps({"unit": unit_, "resolution": resolution.text, "points": points})
-    return Dataset(endpoint, SERIES, content, digest_of(content), labels=series_labels(unit_, resolution.text))
+    return Dataset(endpoint, SERIES, content, digest_of(content), labels=series_labels(unit_, resolution.text, zone))
 
 
 def build(
@@ -106,8 +117,11 @@ def build(
     *,
     area: str = "",
     quantity: str = "",
+    zone: str = "UTC",
 ) -> Dataset:
     """Make a dataset from values in memory, for sources, under the same rules as for bodies.
+
+    ``zone``: where days begin, for resolutions of the calendar.
 
     Raises:
         InvalidDataset: the points are not on the grid of the resolution, do not ascend, or are no numbers.
@@ -115,28 +129,19 @@ def build(
     try:
         step = parse_resolution(resolution)
         unit_ = unit(unit_)
+        times = TimeReader(step, LocalClock(zone))
     except ValueError as error:
         raise InvalidDataset(str(error), endpoint) from None
     checked: list[dict[str, Any]] = []
-    previous = -1
     for seconds, value in points:
-        if seconds <= previous or seconds % step.seconds:
-            raise InvalidDataset(f"{iso_seconds(seconds)} {order_fault(seconds, previous, step)}", endpoint)
-        previous = seconds
         try:
-            checked.append({"time": iso_seconds(seconds), "value": None if value is None else number(value)})
+            time = times.check(Instant(seconds, iso_seconds(seconds)))
+            checked.append({"time": time, "value": None if value is None else number(value)})
         except ValueError as error:
             raise InvalidDataset(str(error), endpoint) from None
     if not checked:
         raise InvalidDataset("there are no points", endpoint)
-    return seal(endpoint, unit_, step, checked).described(title=title, area=area, quantity=quantity)
-
-
-def order_fault(seconds: int, previous: int, step: Resolution) -> str:
-    """Describe the fault of a time that does not follow the previous one, or is off the grid."""
-    if seconds > previous:
-        return f"is not on the grid of {step.text} (in UTC)"
-    return "appears twice" if seconds == previous else "is earlier than the time before it"
+    return seal(endpoint, unit_, step, checked, times.zone).described(title=title, area=area, quantity=quantity)
 
 
 MAX_TITLE: Final = 200
@@ -183,20 +188,16 @@ class Declared:
         """Return the declaration of an endpoint."""
         return self.own.get(endpoint, self.common)
 
-    def instant(self, text: str, after: int, grid: int) -> Instant:
-        """Parse a time of a series; raises ValueError. Arguments as of :meth:`LocalClock.instant`."""
-        return parse_instant(text) if self.clock is None else self.clock.instant(text, after=after, grid=grid)
-
-    def days(self, step: Resolution) -> LocalDays | None:
-        """Return the check of a daily series in the source's zone; None if the grid of the resolution applies."""
-        return None if self.clock is None else self.clock.days(step)
+    def times(self, step: Resolution) -> TimeReader:
+        """Return the reader of the times of one series."""
+        return TimeReader(step, self.clock)
 
     def conversion(self, unit_: str, quantity: str) -> Conversion:
         """Return the conversion from ``unit_`` to the stored unit; raises ValueError."""
         return Conversion(unit(unit_)) if self.clock is None or not self.converts else conversion(unit_, quantity)
 
-    def seal(self, endpoint: str, unit_: str, step: Resolution, points: list[dict[str, Any]]) -> Dataset:
-        """Make a dataset of points checked and converted to ``unit_``."""
+    def seal(self, endpoint: str, unit_: str, step: Resolution, points: list[dict[str, Any]], zone: str) -> Dataset:
+        """Make a dataset of points checked and converted to ``unit_``; arguments as of :func:`seal`."""
         known = self.of(endpoint)
-        sealed = seal(endpoint, unit_, step, points)
+        sealed = seal(endpoint, unit_, step, points, zone)
         return sealed.described(title=known.title, area=known.area, quantity=known.quantity)

@@ -10,58 +10,40 @@ from services.data.kinds.series.form import (
     Dataset,
     Declared,
     EndpointDeclaration,
+    clock_of,
     number,
-    order_fault,
     seal,
 )
-from services.data.kinds.series.times import Instant, LocalDays, Resolution, parse_instant, parse_resolution
+from services.data.kinds.series.times import LocalClock, TimeReader, parse_resolution
 from services.data.kinds.series.units import Conversion, unit
 
 
-def points_of(
-    raw: object,
-    step: Resolution,
-    where: str,
-    *,
-    read: Callable[[str, int, int], Instant] | None = None,
-    convert: Conversion | None = None,
-    days: LocalDays | None = None,
-) -> list[dict[str, Any]]:
+def points_of(raw: object, times: TimeReader, where: str, convert: Conversion | None = None) -> list[dict[str, Any]]:
     """Check an array of points and return it in canonical form.
 
     Args:
         raw: the value that should be an array of points.
-        step: their resolution.
+        times: reader of their times.
         where: the JSON path of ``raw``.
-        read: parses a time, given the one before and the grid in seconds; None: times are in UTC.
         convert: converts each value.
-        days: checks the times instead of the grid of the resolution.
 
     Raises:
         InvalidDataset: the error names the first invalid point.
     """
     if type(raw) is not list or not raw:
         raise InvalidDataset("expected an array of at least one point", where)
-    grid = step.seconds
-    modulus = grid if days is None else 1
-    previous = -1
+    read = times.read
     points: list[dict[str, Any]] = []
     for index, point in enumerate(raw):
         try:
             value = point["value"]
-            time = point["time"]
-            seconds, text = parse_instant(time) if read is None else read(time, previous, grid)
+            time = read(point["time"])
             if len(point) != 2:
                 raise ValueError("a point has the fields time and value and no other")
-            if days is not None:
-                days.check(Instant(seconds, text))
-            if seconds <= previous or seconds % modulus:
-                raise ValueError(f"{text} {order_fault(seconds, previous, step)}")
-            previous = seconds
             value = None if value is None else number(value)
             if convert is not None and value is not None:
                 value = number(convert(value))
-            points.append({"time": text, "value": value})
+            points.append({"time": time, "value": value})
         except (KeyError, TypeError):
             _explain_point(point, f"{where}[{index}]")
         except ValueError as error:
@@ -79,13 +61,15 @@ _SINGLE: Final = frozenset({"unit", "resolution", "points"})
 _IN_BULK: Final = _SINGLE | {"endpoint"}
 
 
-def parse_single(endpoint: str, body: bytes) -> Dataset:
+def parse_single(endpoint: str, body: bytes, zone: str = "") -> Dataset:
     """Parse the body of a PUT to one endpoint: ``{"unit", "resolution", "points"}``.
+
+    ``zone``: of times without an offset and of days; empty: every time has one, and days are those of UTC.
 
     Raises:
         MalformedBody, InvalidDataset: the body is refused as a whole.
     """
-    dataset = _dataset(endpoint, load(body), _SINGLE, "$")
+    dataset = _dataset(endpoint, load(body), _SINGLE, "$", clock_of(zone))
     refuse_repeated_keys(body, {"unit": 1, "points": 1, "resolution": 1, **_point_keys(dataset)})
     return dataset
 
@@ -148,10 +132,9 @@ def _completed(endpoint: str, raw: object, declared: Declared, where: str) -> Da
         step = parse_resolution(resolution)
     except ValueError as error:
         raise InvalidDataset(str(error), f"{where}.{field}") from None
-    read = None if declared.clock is None else declared.instant
-    converts = convert if convert.changes else None
-    points = points_of(raw["points"], step, f"{where}.points", read=read, convert=converts, days=declared.days(step))
-    return declared.seal(endpoint, convert.unit, step, points)
+    times = declared.times(step)
+    points = points_of(raw["points"], times, f"{where}.points", convert if convert.changes else None)
+    return declared.seal(endpoint, convert.unit, step, points, times.zone)
 
 
 def _stated(raw: dict[str, Any], field: str, expected: str | None, where: str) -> str:
@@ -174,7 +157,9 @@ def _same(field: str, given: str, expected: str) -> bool:
         return False
 
 
-def _dataset(endpoint: str, raw: object, fields: frozenset[str], where: str) -> Dataset:
+def _dataset(
+    endpoint: str, raw: object, fields: frozenset[str], where: str, clock: LocalClock | None = None
+) -> Dataset:
     if type(raw) is not dict:
         raise InvalidDataset("a dataset is an object", where)
     if raw.keys() != fields:
@@ -188,7 +173,9 @@ def _dataset(endpoint: str, raw: object, fields: frozenset[str], where: str) -> 
         step = parse_resolution(str(raw["resolution"]))
     except ValueError as error:
         raise InvalidDataset(str(error), f"{where}.{field}") from None
-    return seal(endpoint, unit_, step, points_of(raw["points"], step, f"{where}.points"))
+    times = TimeReader(step, clock)
+    points = points_of(raw["points"], times, f"{where}.points")
+    return seal(endpoint, unit_, step, points, times.zone)
 
 
 def _named(items: list[Any]) -> Iterator[tuple[str, str, Any]]:

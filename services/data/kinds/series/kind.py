@@ -27,7 +27,8 @@ class Series(Kind):
 
     def parse(self, endpoint: str, body: Body) -> Dataset:
         """Parse JSON or, by the media type, CSV; the query may describe the endpoint."""
-        dataset = _from_csv(endpoint, body) if body.media_type == CSV else parse_single(endpoint, body.content)
+        parse = _from_csv if body.media_type == CSV else _from_json
+        dataset = parse(endpoint, body)
         title, area, quantity = (body.fields.get(name, "") for name in ("title", "area", "quantity"))
         if not (title or area or quantity):
             return dataset
@@ -62,6 +63,16 @@ class Series(Kind):
         return sum(1 for time, value in _values(new).items() if time in before and before[time] != value)
 
 
+def _from_json(endpoint: str, body: Body) -> Dataset:
+    return parse_single(endpoint, body.content, _zone(body))
+
+
+def _zone(body: Body) -> str:
+    """Return the zone of times without an offset and of days: that of the query, else the stored one; empty: none."""
+    stored = labels_of(body.labels).get("zone", "")
+    return body.fields.get("zone", "") or ("" if stored == "UTC" else stored)
+
+
 def _from_csv(endpoint: str, body: Body) -> Dataset:
     known = labels_of(body.labels)
     (dataset,) = rows_to_datasets(
@@ -69,7 +80,7 @@ def _from_csv(endpoint: str, body: Body) -> Dataset:
         endpoint=endpoint,
         unit_=body.fields.get("unit") or known.get("unit"),
         resolution=body.fields.get("resolution") or known.get("resolution"),
-        zone=body.fields.get("zone", ""),
+        zone=_zone(body),
     )
     return dataset
 

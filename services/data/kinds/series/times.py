@@ -1,7 +1,12 @@
-"""Times and resolutions of points: UTC instants in whole seconds, their grid, and local times of a time zone."""
+"""Times and resolutions of points: UTC instants in whole seconds, their grid or calendar, and local times of a zone.
+
+Whole seconds: one text of 20 characters for every instant, which sorts as the instants do, so that a point is found in
+canonical bytes without parsing them. What happens more often than that is a stream, not the state of an endpoint.
+"""
 
 import re
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -12,7 +17,19 @@ DAY_S: Final = 86_400
 _TIME: Final = re.compile(
     r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.0{1,9})?)?(?P<offset>[Zz]|[+-]\d\d:?\d\d)?", re.ASCII
 )
-_DURATION: Final = re.compile(r"PT(?:([1-9]\d{0,3})M|([1-9]\d?)H)|P1D", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_DURATION: Final = re.compile(r"PT(?:([1-9]\d{0,4})S|([1-9]\d{0,3})M|([1-9]\d?)H)", re.ASCII)
+IRREGULAR: Final = "irregular"
+"""Resolution of a series whose points may be at any second."""
+_PERIODS: Final[dict[str, tuple[str, Callable[[date], bool]]]] = {
+    "P1D": ("day", lambda _: True),
+    "P1W": ("week (a Monday)", lambda day: day.weekday() == 0),
+    "P1M": ("month", lambda day: day.day == 1),
+    "P3M": ("quarter", lambda day: day.day == 1 and day.month % 3 == 1),
+    "P1Y": ("year", lambda day: day.day == 1 and day.month == 1),
+}
+"""Resolutions of the calendar, with their names and the days on which they begin."""
+_ALIASES: Final = {"P7D": "P1W", "P12M": "P1Y"}
 
 
 class Instant(NamedTuple):
@@ -23,10 +40,20 @@ class Instant(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """The distance between points: seconds and canonical text."""
+    """The distance between points.
+
+    Attributes:
+        seconds: the grid of the times in UTC: 1 for irregular series; a day for those of the calendar, which begin days
+        of UTC or of a zone. text: canonical.
+    """
 
     seconds: int
     text: str
+
+    @property
+    def is_calendar(self) -> bool:
+        """True if points begin days, weeks, months, quarters or years."""
+        return self.seconds == DAY_S
 
 
 def iso_seconds(seconds: int) -> str:
@@ -46,7 +73,9 @@ def parse_instant(text: str) -> Instant:
     if match is None or match["offset"] is None:
         missing = "" if match is None else "; a local time needs its zone, as with `diem put --zone Europe/Athens`"
         raise ValueError(f"{text[:40]!r} is not a time like 2026-01-01T00:00:00Z or 2026-01-01T01:00:00+01:00{missing}")
-    return _instant(int(_parse(text).timestamp()))
+    seconds = int(_parse(text).timestamp())
+    # Most texts are canonical; writing them takes longer than all the rest.
+    return Instant(seconds, text) if len(text) == 20 and text[10] == "T" and text[19] == "Z" else _instant(seconds)
 
 
 def _parse(text: str) -> datetime:
@@ -58,16 +87,25 @@ def _parse(text: str) -> datetime:
 
 @lru_cache(maxsize=256)
 def parse_resolution(text: str) -> Resolution:
-    """Parse a resolution: ``PT<n>M`` or ``PT<n>H`` that divides the day, or ``P1D``; PT60M becomes PT1H.
+    """Parse a resolution in one form: PT3600S and PT60M become PT1H, P7D becomes P1W.
+
+    Valid are ``PT<n>S``, ``PT<n>M`` and ``PT<n>H`` that divide the day, ``P1D``, ``P1W``, ``P1M``, ``P3M``, ``P1Y``,
+    and ``irregular``.
 
     Raises:
         ValueError: ``text`` is something else.
     """
+    if text == IRREGULAR:
+        return Resolution(1, text)
+    text = _ALIASES.get(text, text)
+    if text in _PERIODS:
+        return Resolution(DAY_S, text)
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:20]!r} is not a resolution: PT<n>M, PT<n>H or P1D")
-    minutes, hours = match.groups()
-    seconds = int(minutes) * 60 if minutes else int(hours) * 3600 if hours else DAY_S
+        known = f"PT<n>S, PT<n>M, PT<n>H, {', '.join(_PERIODS)} or {IRREGULAR}"
+        raise ValueError(f"{text[:20]!r} is not a resolution: {known}")
+    seconds, minutes, hours = (int(group or 0) for group in match.groups())
+    seconds += minutes * 60 + hours * 3600
     if seconds > DAY_S or DAY_S % seconds:
         raise ValueError(f"the day is not a whole number of {text}")
     return Resolution(seconds, _write(seconds))
@@ -76,6 +114,8 @@ def parse_resolution(text: str) -> Resolution:
 def _write(seconds: int) -> str:
     if seconds == DAY_S:
         return "P1D"
+    if seconds % 60:
+        return f"PT{seconds}S"
     return f"PT{seconds // 3600}H" if seconds % 3600 == 0 else f"PT{seconds // 60}M"
 
 
@@ -99,10 +139,10 @@ def zone(key: str) -> ZoneInfo:
 
 
 class LocalClock:
-    """Parses the times of a source: those without an offset are local times of its zone."""
+    """Parses times without an offset as local times of a zone, and dates as the beginning of their day there."""
 
     def __init__(self, key: str = "UTC") -> None:
-        self._zone = zone(key)
+        self.zone = zone(key)
 
     def instant(self, text: str, *, after: int, grid: int) -> Instant:
         """Parse one time of a series whose rows are in order.
@@ -112,53 +152,101 @@ class LocalClock:
         repeat or skip it.
 
         Args:
-            text: ``2026-10-25T03:00``, with or without seconds, ``Z`` or an offset; a blank may stand for the T.
+            text: ``2026-10-25T03:00``, with or without seconds, ``Z`` or an offset; a blank may stand for the T. On a
+                grid of days ``2026-10-25``, too.
             after: the previous row's instant in Unix seconds.
             grid: the distance between points in seconds.
 
         Raises:
             ValueError: ``text`` is no time, or a local time skipped by the zone's clocks.
         """
+        if grid == DAY_S and _DATE.fullmatch(text):
+            text += "T00:00"
         match = _TIME.fullmatch(text)
         if match is None:
             raise ValueError(f"{text[:40]!r} is not a time like 2026-01-01T00:00:00Z or, local, 2026-01-01T00:00")
         return self._local(_parse(text), after, grid) if match["offset"] is None else parse_instant(text)
 
-    def days(self, step: Resolution) -> "LocalDays | None":
-        """Return the check of a daily series; None if the grid of the resolution applies, as in UTC."""
-        return LocalDays(self._zone) if step.seconds == DAY_S and self._zone.key != "UTC" else None
-
     def _local(self, time: datetime, after: int, grid: int) -> Instant:
-        first, second = (_seconds(time.replace(tzinfo=self._zone, fold=fold)) for fold in (0, 1))
+        first, second = (_seconds(time.replace(tzinfo=self.zone, fold=fold)) for fold in (0, 1))
         if first > second:
             # PEP 495: fold 0 is a later instant than fold 1 only where clocks are put forward.
-            if grid == DAY_S and _begins_a_day(first, self._zone, time):
+            if grid == DAY_S and _begins_a_day(first, self.zone, time):
                 return _instant(first)
-            raise ValueError(f"{time:%Y-%m-%dT%H:%M} does not exist in {self._zone.key}: the clocks were put forward")
+            raise ValueError(f"{time:%Y-%m-%dT%H:%M} does not exist in {self.zone.key}: the clocks were put forward")
         if first != second and grid != DAY_S and (first <= after or first % grid) and second % grid == 0:
             return _instant(second)
         return _instant(first)
 
 
-class LocalDays:
-    """Checks that all points of one ``P1D`` series begin days of a zone, or all begin days of UTC.
+class TimeReader:
+    """Parses the times of one series in order, and checks that they ascend on its grid or calendar.
 
-    A day begins when the clocks first show its date, and has 23 or 25 hours when they change.
+    All points of a series of the calendar begin days, weeks, months, quarters or years of its zone, or all those of
+    UTC. A day begins when the clocks first show its date, and has 23 or 25 hours when they change.
+
+    Args:
+        step: the resolution.
+        clock: of times without an offset; None: all have one, and dates are in UTC.
     """
 
-    def __init__(self, zone_: ZoneInfo) -> None:
-        self._zone = zone_
-        self._kinds = [zone_.key, "UTC"]
+    def __init__(self, step: Resolution, clock: LocalClock | None = None) -> None:
+        self._step = step
+        self._clock = clock
+        self._previous = -1
+        self._zones: list[ZoneInfo] = []
+        self._grid = step.seconds
+        self._is_plain = clock is None and not step.is_calendar
+        local = clock is not None and clock.zone.key != "UTC"
+        if step.is_calendar and (local or step.text != "P1D"):
+            # Days of UTC are on a grid, which is cheaper to check.
+            self._zones = [*([clock.zone] if clock is not None and local else []), zone("UTC")]
+            self._grid = 1
 
-    def check(self, instant: Instant) -> None:
-        """Check the next point; raises ValueError unless it begins a day of the same kind as the points before it."""
-        kinds = [kind for kind in self._kinds if self._begins(instant.seconds, kind)]
-        if not kinds:
-            raise ValueError(f"{instant.text} is not the start of a day in {' or '.join(self._kinds)}")
-        self._kinds = kinds
+    @property
+    def zone(self) -> str:
+        """The zone in which the periods of the points so far begin; empty for a series without a calendar."""
+        if not self._step.is_calendar:
+            return ""
+        return self._zones[0].key if self._zones else "UTC"
 
-    def _begins(self, seconds: int, kind: str) -> bool:
-        return seconds % DAY_S == 0 if kind == "UTC" else _begins_a_day(seconds, self._zone)
+    def read(self, text: str) -> str:
+        """Parse the next time; return its canonical text. Raises ValueError."""
+        if self._is_plain:
+            # Most points, in one call.
+            instant = parse_instant(text)
+            if instant[0] > self._previous and not instant[0] % self._grid:
+                self._previous = instant[0]
+                return instant[1]
+            return self.check(instant)
+        if self._clock is not None:
+            return self.check(self._clock.instant(text, after=self._previous, grid=self._step.seconds))
+        return self.check(parse_instant(text + "T00:00Z" if _DATE.fullmatch(text) else text))
+
+    def check(self, instant: Instant) -> str:
+        """Check the next instant; return its text. Raises ValueError."""
+        seconds, text = instant
+        if seconds <= self._previous:
+            fault = "appears twice" if seconds == self._previous else "is earlier than the time before it"
+            raise ValueError(f"{text} {fault}")
+        if self._zones:
+            self._check_calendar(instant)
+        elif seconds % self._grid:
+            raise ValueError(f"{text} is not on the grid of {self._step.text} (in UTC)")
+        self._previous = seconds
+        return text
+
+    def _check_calendar(self, instant: Instant) -> None:
+        period, begins = _PERIODS[self._step.text]
+        zones = [
+            each
+            for each in self._zones
+            if _begins_a_day(instant.seconds, each) and begins(datetime.fromtimestamp(instant.seconds, each).date())
+        ]
+        if not zones:
+            names = " or ".join(each.key for each in self._zones)
+            raise ValueError(f"{instant.text} is not the start of a {period} in {names}")
+        self._zones = zones
 
 
 def _begins_a_day(seconds: int, zone_: ZoneInfo, of: datetime | None = None) -> bool:

@@ -103,11 +103,14 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove everything but series, and restore the columns of these."""
+    """Remove everything but series that the earlier revision can hold, and restore the columns of these."""
     for table in ("history", "endpoints"):
         op.execute(sa.text(f"DELETE FROM {table} WHERE media_type <> :series").bindparams(series=_SERIES))  # noqa: S608
     for name in _LABELS:
         op.add_column("endpoints", sa.Column(name, sa.String(64), nullable=False, server_default=""))
     _fill(["labels"], _LABELS, _labels_of)
+    # Later units and resolutions, for which the columns are too short.
+    op.execute("DELETE FROM endpoints WHERE length(unit) > 16 OR length(resolution) > 8")
+    op.execute("DELETE FROM history WHERE endpoint NOT IN (SELECT endpoint FROM endpoints)")
     _replace("endpoints", "endpoint", "endpoints before", {})
     _replace("history", "sequence", "history before", {})

@@ -77,7 +77,7 @@ async def fill(url: str) -> tuple[str, list[EndpointHead], bytes]:
     async with store.serving():
         for value in (1, 2, 3):
             await store.writer.put(
-                [build("/a", "MW", "PT1H", [Point(0, value)], "A title"), build("/b", "°C", "P1D", [Point(0, value)])]
+                [build("/a", "MW", "PT1H", [Point(0, value)], "A title"), build("/b", "°C", "PT12H", [Point(0, value)])]
             )
         await store.writer.delete("/b")
         return (
@@ -113,6 +113,23 @@ async def test_data_survives_a_downgrade_and_upgrade(databases: Databases, back_
         (accepted,) = await store.writer.put([build("/a", "MW", "PT1H", [Point(0, 9)])])
         assert accepted.version > before[1][0].version
         assert store.changes.sequence == 8
+
+
+async def test_a_downgrade_keeps_the_series_that_the_earlier_revision_can_hold(databases: Databases) -> None:
+    url = databases.url()
+    store = await Store.open(url)
+    async with store.serving():
+        for value in (1, 2):
+            made = {"/a": ("GBP/MWh", "P1M"), "/b": ("MW", "irregular"), "/c": ("goals of the home team", "PT1H")}
+            await store.writer.put([build(name, *each, [Point(0, value)]) for name, each in made.items()])
+    await run(url, partial(downgrade, revision="0012"))
+    store = await Store.open(url)
+    async with store.serving():
+        heads = store.index.heads.values()
+        assert [(head.endpoint, head.labels) for head in heads] == [("/a", '{"resolution":"P1M","unit":"GBP/MWh"}')]
+        assert len(await store.reader.versions("/a")) == 2
+    count = text("SELECT count(*) FROM history")
+    assert await run(url, lambda connection: connection.execute(count).scalar_one()) == 1
 
 
 async def test_a_downgrade_to_base_removes_everything_and_can_be_undone(databases: Databases) -> None:

@@ -107,7 +107,8 @@ def test_times_may_have_any_offset(times: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("known", "where", "reason"),
     [
-        ({"resolution": "PT5S"}, "resolution", "'PT5S' is not a resolution"),
+        ({"resolution": "PT7S"}, "resolution", "the day is not a whole number of PT7S"),
+        ({"resolution": "hourly"}, "resolution", "'hourly' is not a resolution"),
         ({"unit": "GBP per megawatt hour, day-ahead auction"}, "unit", "at most 32 characters"),
         ({"zone": "Athens"}, "zone", "'Athens' is not a time zone like Europe/Athens"),
     ],

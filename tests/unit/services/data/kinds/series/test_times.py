@@ -1,8 +1,9 @@
 """Local times: repeated hours are data, skipped ones are refused; zoneinfo is the oracle."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from zoneinfo import ZoneInfo
 
 import orjson
@@ -11,8 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.data.errors import InvalidDataset
+from services.data.kinds import labels_of
 from services.data.kinds import series as datasets
-from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, zone
+from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, parse_resolution, zone
 
 ZONES = [
     "UTC", "Europe/Athens", "Europe/Berlin", "Europe/London", "America/New_York", "America/St_Johns",
@@ -219,13 +221,13 @@ def days(key: str, rows: str) -> list[str]:
 def test_days_of_a_zone_begin_when_its_clocks_first_show_the_date(key: str, month: str) -> None:
     dates = [datetime.fromisoformat(month) + timedelta(days=number) for number in range(3)]
     expected = []
-    for date in dates:
-        midnight = int(date.replace(tzinfo=UTC).timestamp())
+    for day in dates:
+        midnight = int(day.replace(tzinfo=UTC).timestamp())
         first = next(
-            at for at in range(midnight - 86_400, midnight + 86_400, 900) if wall(at, key).date() == date.date()
+            at for at in range(midnight - 86_400, midnight + 86_400, 900) if wall(at, key).date() == day.date()
         )
         expected.append(datetime.fromtimestamp(first, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
-    local = "".join(f"{date:%Y-%m-%dT00:00},1\n" for date in dates)
+    local = "".join(f"{day:%Y-%m-%dT00:00},1\n" for day in dates)
     assert days(key, local) == expected
     assert days(key, "".join(f"{text},1\n" for text in expected)) == expected
 
@@ -276,3 +278,145 @@ def test_a_day_that_a_zone_skipped_is_refused() -> None:
 def test_without_a_zone_days_are_those_of_utc() -> None:
     with pytest.raises(InvalidDataset, match=r"not on the grid of P1D \(in UTC\)"):
         days("UTC", "2026-06-01T21:00Z,1\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("PT1S", "PT1S"), ("PT5S", "PT5S"), ("PT90S", "PT90S"), ("PT60S", "PT1M"), ("PT3600S", "PT1H"),
+        ("PT15M", "PT15M"), ("PT60M", "PT1H"), ("PT90M", "PT90M"), ("PT24H", "P1D"), ("PT86400S", "P1D"),
+        ("P1D", "P1D"), ("P1W", "P1W"), ("P7D", "P1W"), ("P1M", "P1M"), ("P3M", "P3M"), ("P1Y", "P1Y"),
+        ("P12M", "P1Y"), ("irregular", "irregular"),
+    ],
+)  # fmt: skip
+def test_a_resolution_has_one_form(text: str, canonical: str) -> None:
+    assert parse_resolution(text).text == canonical
+    assert parse_resolution(canonical) == parse_resolution(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "PT0S", "PT7S", "PT7H", "PT25H", "PT86401S", "PT1.5S", "P2D", "P2W", "P2M", "P2Y", "P1Q", "1h",
+             "Irregular", "PT\u0661H"]
+)  # fmt: skip
+def test_what_is_no_resolution_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"resolution|the day is not a whole number"):
+        parse_resolution(text)
+
+
+def put(resolution: str, times: list[str], zone: str = "") -> datasets.Dataset:
+    """Return a series as a PUT makes it."""
+    points = [{"time": time, "value": number} for number, time in enumerate(times)]
+    return datasets.parse_single("/a", orjson.dumps({"unit": "1", "resolution": resolution, "points": points}), zone)
+
+
+def times_of(dataset: datasets.Dataset) -> list[str]:
+    return [point["time"] for point in orjson.loads(dataset.content)["points"]]
+
+
+def test_an_irregular_series_has_points_at_any_second() -> None:
+    times = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", "2026-01-01T00:00:59+00:00", "2026-07-01T12:34:56Z"]
+    made = put("irregular", times)
+    assert times_of(made)[2:] == ["2026-01-01T00:00:59Z", "2026-07-01T12:34:56Z"]
+    assert "zone" not in labels_of(made.labels)
+    with pytest.raises(InvalidDataset, match="appears twice"):
+        put("irregular", [*times, times[-1]])
+    with pytest.raises(InvalidDataset, match="is earlier than"):
+        put("irregular", times[::-1])
+
+
+def test_local_times_of_an_irregular_series_repeat_in_autumn() -> None:
+    times = ["2026-10-25T03:10", "2026-10-25T03:50", "2026-10-25T03:20", "2026-10-25T04:00"]
+    assert times_of(put("irregular", times, "Europe/Athens")) == [
+        "2026-10-25T00:10:00Z", "2026-10-25T00:50:00Z", "2026-10-25T01:20:00Z", "2026-10-25T02:00:00Z",
+    ]  # fmt: skip
+
+
+def test_a_series_may_have_a_point_each_second() -> None:
+    assert len(times_of(put("PT1S", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"]))) == 2
+    with pytest.raises(InvalidDataset, match=r"2026-01-01T00:00:01Z is not on the grid of PT5S \(in UTC\)"):
+        put("PT5S", ["2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"])
+
+
+def first_days(resolution: str, start: date, count: int) -> list[date]:
+    """Return the first days of periods from a date on, by counting days."""
+    begins = {
+        "P1D": lambda day: True,
+        "P1W": lambda day: f"{day:%a}" == "Mon",
+        "P1M": lambda day: f"{day:%d}" == "01",
+        "P3M": lambda day: f"{day:%m-%d}" in {"01-01", "04-01", "07-01", "10-01"},
+        "P1Y": lambda day: f"{day:%m-%d}" == "01-01",
+    }[resolution]
+    days = (start + timedelta(days=number) for number in range(366 * (count + 1)))
+    return list(islice(filter(begins, days), count))
+
+
+@given(
+    st.sampled_from(["P1D", "P1W", "P1M", "P3M", "P1Y"]),
+    st.sampled_from([key for key in ZONES if key != "Pacific/Apia"]),  # it skipped a day
+    st.dates(date(1975, 1, 1), date(2190, 1, 1)),
+    st.integers(1, 5),
+)
+@settings(deadline=None)  # the first use of a zone's year takes a while
+def test_periods_of_the_calendar_begin_in_the_zone(resolution: str, key: str, start: date, count: int) -> None:
+    days = first_days(resolution, start, count)
+    made = put(resolution, [day.isoformat() for day in days], key)
+    for day, text in zip(days, times_of(made), strict=True):
+        seconds = int(datetime.fromisoformat(text).timestamp())
+        assert wall(seconds, key).date() == day
+        assert wall(seconds - 1, key).date() < day
+    # The same as local times and as instants.
+    assert put(resolution, [f"{day}T00:00" for day in days], key) == made
+    assert put(resolution, times_of(made), key) == made
+    assert made.label("zone") == key
+    utc = put(resolution, [f"{day}T00:00:00Z" for day in days])
+    assert put(resolution, [day.isoformat() for day in days]) == utc
+    assert utc.label("zone") == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("resolution", "time", "zone", "period"),
+    [
+        ("P1W", "2026-01-06T00:00Z", "", r"week \(a Monday\) in UTC"),
+        ("P1M", "2026-01-02", "", "month in UTC"),
+        ("P1M", "2026-01-01T00:00Z", "Asia/Kathmandu", None),
+        ("P1M", "2026-01-02", "Asia/Kathmandu", "month in Asia/Kathmandu or UTC"),
+        ("P3M", "2026-02-01", "", "quarter in UTC"),
+        ("P1Y", "2026-02-01", "Europe/Athens", "year in Europe/Athens or UTC"),
+        ("P1Y", "2025-12-31T22:00Z", "", "year in UTC"),
+        ("P1M", "2026-01-01T00:00:01Z", "", "month in UTC"),
+    ],
+)
+def test_a_time_that_begins_no_period_is_refused(resolution: str, time: str, zone: str, period: str | None) -> None:
+    if period is None:
+        # Points in UTC may be put with the zone of others.
+        assert put(resolution, [time], zone).label("zone") == "UTC"
+        return
+    with pytest.raises(InvalidDataset, match=f"is not the start of a {period}$"):
+        put(resolution, [time], zone)
+
+
+def test_periods_of_one_series_are_of_one_zone() -> None:
+    with pytest.raises(InvalidDataset, match=r"2026-02-01T00:00:00Z is not the start of a month in Europe/Athens$"):
+        put("P1M", ["2026-01-01", "2026-02-01T00:00Z"], "Europe/Athens")
+
+
+@pytest.mark.parametrize("resolution", ["PT1H", "PT1S", "irregular"])
+def test_a_date_is_a_time_of_the_calendar_only(resolution: str) -> None:
+    for key in ("", "Europe/Athens"):
+        with pytest.raises(InvalidDataset, match="'2026-01-01' is not a time like"):
+            put(resolution, ["2026-01-01"], key)
+
+
+@pytest.mark.parametrize("text", ["2026-13-01", "2026-02-30", "26-01-01", "2026-1-1", "\u0662026-01-01"])
+def test_what_is_no_date_is_refused(text: str) -> None:
+    for key in ("", "Europe/Athens"):
+        with pytest.raises(InvalidDataset, match="is not a time"):
+            put("P1M", [text], key)
+
+
+def test_a_source_of_another_package_has_the_days_of_its_zone() -> None:
+    athens = int(datetime(2026, 5, 31, 21, tzinfo=UTC).timestamp())
+    made = datasets.build("/a", "1", "P1M", [datasets.Point(athens, 1)], zone="Europe/Athens")
+    assert (times_of(made), made.label("zone")) == (["2026-05-31T21:00:00Z"], "Europe/Athens")
+    with pytest.raises(InvalidDataset, match="is not the start of a month in UTC"):
+        datasets.build("/a", "1", "P1M", [datasets.Point(athens, 1)])

@@ -167,7 +167,7 @@ class StoreIndex:
         A head with an already applied sequence, as for a new title, is no change for the feed. ``contents`` has the
         contents, as far as known: the updates of those within the limits carry their data.
         """
-        count = 0
+        count, heads = 0, list(heads)
         self.revision += 1
         for head in heads:
             self._join(self.heads.get(head.endpoint), head)
@@ -178,6 +178,8 @@ class StoreIndex:
             if head.gone:
                 self.gone[head.endpoint] = head
             self.version = max(self.version, head.version)
+        # Members may have changed after the collections that list them.
+        for head in heads:
             if head.sequence > self.changes.sequence:
                 gone = head.kind == update.GONE
                 data = None if gone else self._data(head, contents.get(head.endpoint))

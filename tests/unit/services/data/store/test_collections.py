@@ -1,10 +1,14 @@
 """Collections in the store: kept with their members, through lost answers, restarts and earlier releases."""
 
+from typing import Any
+
+import orjson
 import pytest
 from sqlalchemy import delete
 
 from services.data.errors import StoreUnavailable
 from services.data.kinds import COLLECTION
+from services.data.limits import StoreLimits, WriterLimits
 from services.data.store import Store
 from services.data.store.database import database_at
 from services.data.store.tables import ENDPOINTS
@@ -33,6 +37,40 @@ async def test_collections_survive_a_restart(databases: Databases) -> None:
     async with again.serving():
         assert again.index.heads == heads
         assert members(again) == EXPECTED
+
+
+def update_of(store: Store, name: str) -> dict[str, Any]:
+    """Return the update that the feed has of an endpoint."""
+    found = store.changes.get(name.encode())
+    assert found is not None
+    update: dict[str, Any] = orjson.loads(found.value)
+    return update
+
+
+async def test_updates_list_all_members_though_these_changed_later(databases: Databases) -> None:
+    store = await open_store(databases)
+    async with store.serving():
+        await store.writer.put([dataset("/a/b"), dataset("/a/c")])
+        await store.writer.put([dataset("/a/b", 2), dataset("/a/c", 2)])
+        before = update_of(store, "/a/")
+        assert before["data"]["members"] == ["/a/b", "/a/c"]
+    again = await open_store(databases)
+    async with again.serving():
+        assert update_of(again, "/a/") == before
+
+
+async def test_updates_of_commits_with_lost_answers_list_all_members(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No probe in between.
+    store = await Store.open(databases.url(), limits=StoreLimits(writer=WriterLimits(probe_every_s=60)))
+    async with store.serving():
+        for value in (1, 2):
+            with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
+                lose_answers_to_groups(patch)
+                await store.writer.put([dataset("/a/b", value)])
+        await store.writer.put([dataset("/top")])
+        assert update_of(store, "/a/")["data"]["members"] == ["/a/b"]
 
 
 async def test_a_store_of_an_earlier_release_gets_its_collections_once(databases: Databases) -> None:

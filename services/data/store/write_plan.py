@@ -311,7 +311,8 @@ def _put(so_far: WritePlan, write: Write, new: Representation, basis: Basis) -> 
     if head is not None and head.labels != labels and kind_of(head.media_type) is kind_of(new.media_type):
         labels = merge_labels(labels, head.labels)
     expires_ms = basis.steady_ms + new.ttl_ms if new.ttl_ms else 0
-    if head is not None and not head.gone and new.digest and head.digest == new.digest:
+    content = (new.media_type, new.digest)
+    if head is not None and not head.gone and new.digest and (head.media_type, head.digest) == content:
         so_far.unchanged += 1
         same = head._replace(title=title, labels=labels, expires_ms=expires_ms)
         if same != head:

@@ -82,6 +82,17 @@ async def test_bytes_never_run_in_a_browser(rest: Rest, media_type: str, shown: 
     assert ("content-disposition" not in fields) == shown
 
 
+@pytest.mark.parametrize("media_types", [("text/plain", "text/markdown"), ("application/json", "application/geo+json")])
+async def test_another_media_type_of_equal_content_is_a_change(rest: Rest, media_types: tuple[str, str]) -> None:
+    for number, media_type in enumerate(media_types):
+        answer = await rest.writer.put("/v1/data/a", content=b"{}", headers={"Content-Type": media_type})
+        assert answer.json()["changed"], number
+        found = await rest.reader.get("/v1/data/a")
+        assert (found.headers["content-type"], found.content) == (media_type, b"{}")
+    update = json.loads(update_of(rest, "/a"))
+    assert (update["version"], update["media_type"]) == (answer.json()["version"], media_types[1])
+
+
 async def test_the_kind_of_an_endpoint_does_not_change_until_it_is_deleted(rest: Rest) -> None:
     await put(rest, "/a", SCORE)
     refused = await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)

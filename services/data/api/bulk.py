@@ -7,7 +7,7 @@ import orjson
 from diem.protocol import endpoints
 from services.data.errors import InvalidDataset
 from services.data.kinds import DOCUMENT, Representation, seal
-from services.data.kinds.json_text import canonical, load
+from services.data.kinds.json_text import load, written
 from services.data.kinds.series import parse_bulk
 
 MAX_ENDPOINTS: Final = 1000
@@ -30,7 +30,7 @@ def parse(body: bytes) -> list[Representation]:
     if "documents" not in raw:
         return list(parse_bulk(body, raw))
     # Refuses repeated fields.
-    canonical(body)
+    written(raw, body)
     found: list[Representation] = [_document(item, f"$.documents[{at}]") for at, item in enumerate(raw["documents"])]
     if "datasets" in raw:
         found += parse_bulk(body, raw, unique=True)

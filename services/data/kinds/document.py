@@ -4,7 +4,7 @@ import orjson
 
 from diem.protocol.media_types import JSON_PATCH, MERGE_PATCH
 from services.data.kinds import json_patch
-from services.data.kinds.json_text import canonical
+from services.data.kinds.json_text import canonical, load, written
 from services.data.kinds.kind import Body, Format, Kind, Stored
 from services.data.kinds.representation import Representation, seal
 
@@ -22,11 +22,11 @@ class Document(Kind):
 
     def patch(self, endpoint: str, stored: Stored, body: Body) -> Representation:
         """Apply a Merge Patch (RFC 7396) or a JSON Patch (RFC 6902)."""
-        patch = orjson.loads(canonical(body.content))
+        patch = load(body.content)
+        written(patch, body.content)
         apply = json_patch.merge if body.media_type == MERGE_PATCH else json_patch.apply
-        made = apply(orjson.loads(stored.content), patch)
-        # Nesting may have grown.
-        return seal(endpoint, stored.media_type, canonical(orjson.dumps(made)), body.title)
+        made = json_patch.write(apply(orjson.loads(stored.content), patch))
+        return seal(endpoint, stored.media_type, made, body.title)
 
     def inline(self, endpoint: str, stored: Stored) -> bytes | None:
         """Return the document, and its media type."""

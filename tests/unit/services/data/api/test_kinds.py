@@ -1,5 +1,6 @@
 """Documents, bytes, notices, collections, patches, conditions and times to live over HTTP."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -161,7 +162,7 @@ async def test_a_json_patch_applies_all_operations_or_none(rest: Rest) -> None:
         ([{"path": "/x"}], 422),
         ([7], 422),
         ({"op": "add"}, 422),
-        ([{"op": "add", "path": "x", "value": 1}], 409),
+        ([{"op": "add", "path": "x", "value": 1}], 422),
     ],
 )
 async def test_a_patch_beyond_its_bounds_or_without_sense_changes_nothing(rest: Rest, patch: Any, status: int) -> None:
@@ -169,6 +170,21 @@ async def test_a_patch_beyond_its_bounds_or_without_sense_changes_nothing(rest: 
     answer = await rest.writer.patch("/v1/data/a", json=patch, headers=JSON_PATCH)
     assert answer.status_code == status, answer.text
     assert rest.store.index.heads["/a"].version == version
+
+
+async def test_a_patch_that_grows_too_deep_fails_no_write_beside_it(rest: Rest) -> None:
+    await put(rest, "/a", {})
+    value = json.loads('{"x":' * 28 + "{}" + "}" * 28)
+    patch: list[Any] = [{"op": "add", "path": "/a", "value": value}]
+    for here, there in zip("ab" * 30, "ba" * 30, strict=True):
+        patch.append({"op": "add", "path": f"/{there}", "value": value})
+        patch.append({"op": "move", "from": f"/{here}", "path": f"/{there}" + "/x" * 28})
+    refused, *others = await asyncio.gather(
+        rest.writer.patch("/v1/data/a", json=patch, headers=JSON_PATCH),
+        *(rest.writer.put(f"/v1/data/other/{n}", json=n) for n in range(3)),
+    )
+    assert "nested too deeply" in assert_problem(refused, 422, "invalid_dataset")["detail"]
+    assert [each.status_code for each in others] == [200, 200, 200]
 
 
 async def test_only_what_is_there_is_patched_and_only_as_its_kind_is(rest: Rest) -> None:

@@ -42,6 +42,8 @@ REQUEST_S: Final = 10.0
 ANSWER_S: Final = 30.0
 """Time for a client to read the written part of a response."""
 KEEP_ALIVE_S: Final = 30
+STREAM: Final = "diem.stream"
+"""Entry of the scope: a function to call for a request without an end, so that reads make no room for it."""
 MAX_HEADER_BYTES: Final = 16 * 1024
 MIN_PENDING: Final = 64
 
@@ -318,7 +320,12 @@ class TimedProtocol(H11Protocol):
         if verdict is not None:
             _record_refusal(verdict, self._address)
         answer = self._application if verdict is None else _refusal(verdict)
+        scope[STREAM] = self._mark_stream
         await answer(scope, receive, send)
+
+    def _mark_stream(self) -> None:
+        # Not evicted: it is not drained.
+        self._limiter.answered(self, self.loop.time())
 
     @property
     def _answering(self) -> bool:

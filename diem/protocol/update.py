@@ -6,6 +6,7 @@ is ``DATA_FIELD, dataset, }``: replacing it with a brace yields the same update 
 """
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 
@@ -18,6 +19,7 @@ def next_version(previous: int, now_ms: int) -> int:
     return max(previous + 1, now_ms)
 
 
+@lru_cache(maxsize=1024)
 def iso(ms: int) -> str:
     """Format Unix milliseconds as UTC in RFC 3339 with milliseconds: ``2026-01-01T00:00:00.456Z``."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"

@@ -15,8 +15,6 @@ MAX_TTL_S: Final = 31 * 24 * 3600
 """Longest time to live of an endpoint in seconds."""
 DATASET_BYTES: Final = 4 * 1024 * 1024
 """Largest content of an endpoint: the body as received, and its canonical form."""
-MAX_DATASET_BYTES: Final = 64 * 1024 * 1024
-"""Greatest value of that limit."""
 SMALLER: Final = "split it into several endpoints, or raise DIEM_DATASET_BYTES"
 """Remedy for too large content."""
 INLINE_BYTES: Final = 4096
@@ -50,7 +48,8 @@ class HistoryLimits:
 class WriterLimits:
     """Bounds of the queue of writes (beyond them: 503) and of the store's contents."""
 
-    queued_requests: int = 256
+    queued_requests: int = 512
+    """Writes of one owner: a source, or a write key."""
     queued_bytes: int = 32 * 1024 * 1024
     max_endpoints: int = 50_000
     max_keys: int = MAX_KEYS

@@ -25,7 +25,8 @@ from services.data.access.write_access import WriteAccess, WriteRefused
 from services.data.api import problems
 from services.data.api.catalogue import Catalogue
 from services.data.api.cors import AdmittedPages, Cors
-from services.data.api.data import DataApi, OwnerOf
+from services.data.api.data import DataApi
+from services.data.api.door import OwnerOf, WriteDoor
 from services.data.api.fast_reads import FastReads
 from services.data.api.fast_writes import FastWrites
 from services.data.api.guard import KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard
@@ -36,6 +37,7 @@ from services.data.api.reads import DataReads, ReadApi
 from services.data.api.requests import PREFIX
 from services.data.api.status import PATH as SOURCES
 from services.data.api.status import SourcesApi, SourcesStatus, UsageApi, no_sources
+from services.data.api.stream import StreamApi
 from services.data.api.tokens import TokensApi
 from services.data.kinds.prefixes import Prefixes
 from services.data.limits import CONCURRENT_READS, DATASET_BYTES, READ_RATE, READ_RATE_LOOPBACK
@@ -100,7 +102,8 @@ def make_api(
     clock = clock or SystemClock()
     access = access or Access(AccessPlans(), ApiKeys(), store, clock)
     write_access = WriteAccess(write_key, access, clock)
-    data = DataApi(store, Catalogue(store, clock), owner_of, options.prefixes, options.dataset_bytes)
+    door = WriteDoor(store, owner_of, options.prefixes, options.dataset_bytes)
+    data = DataApi(store, Catalogue(store, clock), door)
     cors = Cors(options.cors_origins)
     reads = DataReads(store, clock, cors, public=options.public)
     tokens = TokensApi(access)
@@ -119,6 +122,7 @@ def make_api(
         routes=[
             Route("/v1/endpoints", data.catalogue, methods=["GET"]),
             Route(PREFIX, data.put_bulk, methods=["PUT"]),
+            Route(PREFIX, StreamApi(store, door).post, methods=["POST"]),
             Route(_ENDPOINT, ReadApi(reads).read, methods=["GET"]),
             Route(_ENDPOINT, data.put, methods=["PUT"]),
             Route(_ENDPOINT, data.patch, methods=["PATCH"]),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -16,6 +17,7 @@ from services.data import kinds
 from services.data.access.write_access import WriteRights
 from services.data.api import bulk, cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
+from services.data.api.door import WriteDoor, answer_of
 from services.data.api.guard import rights_of, unauthorised_write, writer_of
 from services.data.api.requests import (
     accepts_gzip,
@@ -27,43 +29,30 @@ from services.data.api.requests import (
     ttl_ms,
 )
 from services.data.cache_control import NO_CACHE
-from services.data.errors import DatasetTooLarge, KeptByStore, OwnedBySource
-from services.data.kinds import DOCUMENT, NOTICE, Body, Representation
-from services.data.kinds.prefixes import Prefix, Prefixes
-from services.data.limits import DATASET_BYTES, SMALLER
-from services.data.store import Accepted, Patch, Store, Write
+from services.data.errors import DatasetTooLarge
+from services.data.kinds import DOCUMENT, Body
+from services.data.kinds.prefixes import Prefix
+from services.data.limits import SMALLER
+from services.data.store import Store, Write
 
-OwnerOf = Callable[[str], str | None]
-"""Returns the name of the source that claims an endpoint; None if there is none."""
 THREAD_BYTES: Final = 64 * 1024
 """Size of bodies above which they are parsed in a thread."""
 T = TypeVar("T")
 
 
 class DataApi:
-    """Handlers of the resources. A source's endpoints are read-only: two writers would overwrite each other.
+    """Handlers of the resources.
 
     Args:
         store: of the data.
         catalogue: of the store.
-        owner_of: the sources' claims.
-        prefixes: rules by prefix.
-        max_bytes: largest content of an endpoint.
+        door: of writes.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        catalogue: Catalogue,
-        owner_of: OwnerOf,
-        prefixes: Prefixes | None = None,
-        max_bytes: int = DATASET_BYTES,
-    ) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, door: WriteDoor) -> None:
         self._store = store
-        self._owner_of = owner_of
         self._catalogue = catalogue
-        self._prefixes = prefixes or Prefixes()
-        self._max_bytes = max_bytes
+        self._door = door
 
     async def catalogue(self, request: Request) -> Response:
         """``GET /v1/endpoints``: the reader's endpoints, in parts; with ``?gone=true`` deleted ones, too."""
@@ -92,40 +81,29 @@ class DataApi:
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
-        endpoint = self._begin(request, writer)
-        rules = self._prefixes.of(endpoint)
+        endpoint = endpoint_of(request)
+        rules = self._door.enter(endpoint, writer)
         media_type = _declared_type(request, rules)
         if (refusal := _refusal(media_type, rules, request)) is not None:
             return refusal
-        content = await self._content(request)
-        head = self._store.index.heads.get(endpoint)
-        labels = head.labels if head is not None and not head.gone else kinds.NO_LABELS
-        body = Body(content, media_type, request.query_params, labels)
-
-        def parse() -> Representation:
-            made = kinds.kind_of(media_type).parse(endpoint, body)
-            self._check_size(made)
-            rules.check_content(endpoint, made.content)
-            return made
-
-        made = await _run(parse, len(content))
-        made = _with_ttl(made, ttl_ms(request.query_params) or rules.ttl_ms)
+        body = Body(await self._content(request), media_type, request.query_params)
+        ttl = ttl_ms(body.fields)
+        made = await _run(lambda: self._door.content(endpoint, rules, body, ttl), len(body.content))
         writer.confirm()
-        return await self._submit(request, writer, Write([made]), content)
+        return await self._submit(request, writer, Write([made]), body.content)
 
     async def post(self, request: Request) -> Response:
         """``POST /v1/data/{endpoint}`` without a body: the news of a change of data that lives elsewhere."""
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
-        endpoint = self._begin(request, writer)
-        rules = self._prefixes.of(endpoint)
+        endpoint = endpoint_of(request)
+        rules = self._door.enter(endpoint, writer)
         if rules.kind not in {"", "notice"}:
             return _unsupported(f"endpoints below {rules.name} are of the kind {rules.kind}: PUT their content")
-        if await read_body(request, self._max_bytes):
+        if await read_body(request, self._door.max_bytes):
             return _unsupported("POST takes no body and announces a change of data elsewhere: PUT stores content")
-        body = Body(b"", NOTICE, {**request.query_params, "url": rules.url_of(endpoint)})
-        made = _with_ttl(kinds.kind_of(NOTICE).parse(endpoint, body), ttl_ms(request.query_params) or rules.ttl_ms)
+        made = self._door.notice(endpoint, rules, request.query_params, ttl_ms(request.query_params))
         writer.confirm()
         return await self._submit(request, writer, Write([made]), b"")
 
@@ -134,24 +112,18 @@ class DataApi:
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
-        endpoint = self._begin(request, writer)
-        rules = self._prefixes.of(endpoint)
+        endpoint = endpoint_of(request)
+        rules = self._door.enter(endpoint, writer)
         media_type = kinds.media_type(request.headers.get("content-type", ""))
         if not any(media_type in kind.patches for kind in kinds.KINDS.values()):
             every = sorted(each for kind in kinds.KINDS.values() for each in kind.patches)
             return _unsupported(f"a PATCH is one of {', '.join(every)}", {"Accept-Patch": ", ".join(every)})
         if is_coded(request.headers.get("content-encoding")):
             return _unsupported_coding()
-        content = await self._content(request)
-        patch = Patch(
-            endpoint,
-            Body(content, media_type, request.query_params),
-            self._max_bytes,
-            ttl_ms(request.query_params),
-            rules.check_content,
-        )
+        body = Body(await self._content(request), media_type, request.query_params)
+        patch = self._door.patch(endpoint, rules, body, ttl_ms(body.fields))
         writer.confirm()
-        return await self._submit(request, writer, Write(patch=patch), content)
+        return await self._submit(request, writer, Write(patch=patch), body.content)
 
     async def put_bulk(self, request: Request) -> Response:
         """``PUT /v1/data``: several series and documents, all or none."""
@@ -163,65 +135,39 @@ class DataApi:
             return _unsupported(f"a request for several endpoints is {DOCUMENT} in UTF-8", {"Accept": DOCUMENT})
         if is_coded(request.headers.get("content-encoding")):
             return _unsupported_coding()
-        content = await read_body(request, 2 * self._max_bytes)
-
-        def parse() -> list[Representation]:
-            found = bulk.parse(content)
-            for each in found:
-                self._check_size(each)
-                self._prefixes.of(each.endpoint).check(each)
-            return [_with_ttl(each, self._prefixes.of(each.endpoint).ttl_ms) for each in found]
-
-        parsed = await _run(parse, len(content))
+        content = await read_body(request, 2 * self._door.max_bytes)
+        parsed = await _run(lambda: self._door.bulk(bulk.parse(content)), len(content))
         writer.confirm([each.endpoint for each in parsed])
         for each in parsed:
-            self._refuse_owned(each.endpoint)
+            self._door.refuse_owned(each.endpoint)
         accepted = await self._store.writer.submit(
-            Write(parsed, key=idempotency_key(request, content, writer.id), bound=writer.bound)
+            Write(parsed, key=idempotency_key(request, content, writer.id), bound=writer.bound, writer=writer.id)
         )
         _record_write(request, writer, len(parsed))
-        return _json({"accepted": [_answer(one) for one in accepted]})
+        return _json({"accepted": [answer_of(one) for one in accepted]})
 
     async def delete(self, request: Request) -> Response:
         """``DELETE /v1/data/{endpoint}``: delete the endpoint; a later PUT creates it again."""
         writer = writer_of(request.scope)
         if writer is None:
             return unauthorised_write(request.scope)
-        endpoint = self._begin(request, writer)
-        return await self._submit(request, writer, Write(delete=endpoint), b"")
-
-    def _begin(self, request: Request, writer: WriteRights) -> str:
-        """Return the endpoint of a write, if it may be written with these rights at all."""
         endpoint = endpoint_of(request)
-        if endpoints.is_collection(endpoint):
-            raise KeptByStore(endpoint)
-        writer.begin(endpoint)
-        self._refuse_owned(endpoint)
-        return endpoint
+        self._door.enter(endpoint, writer)
+        return await self._submit(request, writer, Write(delete=endpoint), b"")
 
     async def _content(self, request: Request) -> bytes:
         try:
-            return await read_body(request, self._max_bytes)
+            return await read_body(request, self._door.max_bytes)
         except BodyTooLarge as error:
             raise DatasetTooLarge(f"{error}: {SMALLER}") from None
 
     async def _submit(self, request: Request, writer: WriteRights, write: Write, body: bytes) -> Response:
         key, precondition = idempotency_key(request, body, writer.id), precondition_of(request.headers)
         (accepted,) = await self._store.writer.submit(
-            write.of_request(key=key, bound=writer.bound, precondition=precondition)
+            replace(write, key=key, bound=writer.bound, precondition=precondition, writer=writer.id)
         )
         _record_write(request, writer, 1)
-        return _json(_answer(accepted))
-
-    def _check_size(self, made: Representation) -> None:
-        if len(made.content) > self._max_bytes:
-            found = f"{made.endpoint} would have {len(made.content)} bytes"
-            raise DatasetTooLarge(f"{found}, at most are {self._max_bytes}: {SMALLER}")
-
-    def _refuse_owned(self, endpoint: str) -> None:
-        owner = self._owner_of(endpoint)
-        if owner is not None:
-            raise OwnedBySource(endpoint, owner)
+        return _json(answer_of(accepted))
 
 
 async def _run(parse: Callable[[], T], size: int) -> T:
@@ -254,10 +200,6 @@ def _refusal(media_type: str, rules: Prefix, request: Request) -> Response | Non
     return None
 
 
-def _with_ttl(made: Representation, ttl: int) -> Representation:
-    return made.expiring(ttl) if ttl else made
-
-
 def _record_write(request: Request, writer: WriteRights, changes: int) -> None:
     address = client_address(request.scope)
     security_log.record(SecurityEvent.WRITES, address=address, key_name=writer.name, changes=changes)
@@ -274,10 +216,6 @@ def _wanted_part(request: Request) -> CataloguePage | str:
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_ENTRIES):
         return f"limit is a number from 1 to {MAX_ENTRIES}"
     return CataloguePage(gone == "true", after or "", int(limit))
-
-
-def _answer(accepted: Accepted) -> dict[str, Any]:
-    return {"endpoint": accepted.endpoint, "version": accepted.version, "changed": accepted.changed}
 
 
 def _json(value: dict[str, Any]) -> Response:

@@ -78,12 +78,23 @@ _WRITE_REFUSALS: Final = {
 }
 
 
-def problem_of(error: DiemError) -> Response:
-    """Return the problem document of an error; an error without a status is a defect and is raised again."""
+def description_of(error: DiemError) -> dict[str, Any]:
+    """Return status, code and detail of an error; one without a status is a defect and is raised again."""
+    if isinstance(error, WriteRefused):
+        status, _, detail = _WRITE_REFUSALS[error.reason]
+        return {"status": status, "code": error.reason, "detail": detail.format(endpoint=error.endpoint)}
     found = next(((status, code) for kind, status, code in _STATUSES if isinstance(error, kind)), None)
     if found is None:
         raise error
     status, code = found
+    return {
+        "status": status, "code": error.code if isinstance(error, errors.DataError) else code, "detail": str(error)
+    }  # fmt: skip
+
+
+def problem_of(error: DiemError) -> Response:
+    """Return the problem document of an error; an error without a status is a defect and is raised again."""
+    described = description_of(error)
     headers: dict[str, str] = {}
     more: dict[str, Any] = {}
     if isinstance(error, errors.StoreUnavailable):
@@ -94,9 +105,7 @@ def problem_of(error: DiemError) -> Response:
         more["version"] = error.version
     if isinstance(error, errors.UnpatchableKind) and error.patches:
         headers["Accept-Patch"] = error.patches
-    if isinstance(error, errors.DataError):
-        code = error.code
-    return problem(status, code, str(error), headers=headers, more=more)
+    return problem(described["status"], described["code"], described["detail"], headers=headers, more=more)
 
 
 async def on_data_error(_request: Request, error: Exception) -> Response:

@@ -1,11 +1,11 @@
 """Parse header fields of requests: idempotency keys, content negotiation, conditions."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -138,7 +138,7 @@ def is_coded(content_encoding: str | None) -> bool:
     return (content_encoding or "").strip().lower() not in {"", "identity"}
 
 
-def ttl_ms(query: QueryParams) -> int:
+def ttl_ms(query: Mapping[str, str]) -> int:
     """Return the time to live that ``?ttl=`` gives in seconds, in milliseconds; 0 without one.
 
     Raises:

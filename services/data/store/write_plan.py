@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -139,12 +139,13 @@ class Write:
     bound: EndpointBound | None = None
     """Bound of the write key; None: only the store's."""
     precondition: Precondition | None = None
+    writer: str = ""
+    """Id of the write key; empty: the key file's."""
 
-    def of_request(
-        self, *, key: IdempotencyKey | None, bound: EndpointBound | None, precondition: Precondition | None
-    ) -> Self:
-        """Return the write with the terms of its request."""
-        return replace(self, key=key, bound=bound, precondition=precondition)
+    @property
+    def owner(self) -> str:
+        """The source, else the id of the write key: owners take turns."""
+        return self.source or self.writer
 
     @property
     def endpoints(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The only writer of the store: queues writes up to a bound, commits them in groups, and answers each."""
+"""The only writer of the store: queues writes up to bounds, commits them in groups, and answers each."""
 
 import asyncio
 from collections import deque
@@ -47,6 +47,46 @@ class PendingWrite:
             self.answer.set_exception(outcome)
         else:
             self.answer.set_result(outcome)
+
+
+class WriteQueue:
+    """Queued writes by owner; the owners take turns, so that none waits for all writes of another."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """Total size of the contents."""
+        self._count = 0
+        self._of: dict[str, deque[PendingWrite]] = {}
+        """Writes by owner; the first owner is the next."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def count_of(self, owner: str) -> int:
+        """Return the number of writes of one owner."""
+        return len(self._of.get(owner, ()))
+
+    def append(self, pending: PendingWrite) -> None:
+        """Queue a write behind its owner's others."""
+        self._of.setdefault(pending.write.owner, deque()).append(pending)
+        self._count += 1
+        self.bytes += pending.size
+
+    @property
+    def next(self) -> PendingWrite | None:
+        """The write that :meth:`pop` returns next; None if there is none."""
+        return next(iter(self._of.values()))[0] if self._of else None
+
+    def pop(self) -> PendingWrite:
+        """Remove the oldest write of the owner whose turn it is."""
+        owner = next(iter(self._of))
+        queue = self._of.pop(owner)
+        pending = queue.popleft()
+        if queue:
+            self._of[owner] = queue
+        self._count -= 1
+        self.bytes -= pending.size
+        return pending
 
 
 @dataclass(slots=True)
@@ -105,8 +145,7 @@ class Writer:
         self._steady = SteadyClock(clock)
         self._retention = retention
         self._observers = (retention, *observers)
-        self._queue: deque[PendingWrite] = deque()
-        self._queued_bytes = 0
+        self._queue = WriteQueue()
         self.in_progress = 0
         """Writes that wait for their commit."""
         self._group: list[PendingWrite] = []
@@ -149,23 +188,30 @@ class Writer:
             DataError: the write was refused; nothing of it is stored.
             StoreUnavailable: too many writes are queued, or the store cannot commit.
         """
+        answer = self.enqueue(write)
+        self.in_progress += 1
+        try:
+            return await answer
+        finally:
+            self.in_progress -= 1
+
+    def enqueue(self, write: Write) -> asyncio.Future[list[Accepted]]:
+        """Queue a write; return its answer to come, with the outcome of :meth:`submit`.
+
+        Raises:
+            StoreUnavailable: too many writes of its owner are queued, too many bytes of all, or the service stops.
+        """
         if self._closing:
             raise StoreUnavailable("the service is stopping", RETRY_AFTER_S)
-        size = (
-            len(write.patch.body.content) if write.patch else sum(len(each.content) for each in write.representations)
-        )
-        full = len(self._queue) >= self._limits.queued_requests
-        if full or self._queued_bytes + size > self._limits.queued_bytes:
+        patch = write.patch
+        size = len(patch.body.content) if patch else sum(len(each.content) for each in write.representations)
+        full = self._queue.count_of(write.owner) >= self._limits.queued_requests
+        if full or self._queue.bytes + size > self._limits.queued_bytes:
             raise StoreUnavailable("too many writes are waiting", 1)
         pending = PendingWrite(write, size, asyncio.get_running_loop().create_future())
         self._queue.append(pending)
-        self._queued_bytes += size
         self._wake.set()
-        self.in_progress += 1
-        try:
-            return await pending.answer
-        finally:
-            self.in_progress -= 1
+        return pending.answer
 
     async def run(self) -> None:
         """Commit until :meth:`close`; writes queued by then are still committed.
@@ -223,18 +269,22 @@ class Writer:
         self._cursor = cursor
         self._wake.set()
 
+    @property
+    def is_closing(self) -> bool:
+        """True after :meth:`close`."""
+        return self._closing
+
     def close(self) -> None:
         """Accept no more writes and let :meth:`run` end."""
         self._closing = True
         self._wake.set()
 
     def _next_group(self) -> list[PendingWrite]:
-        """Dequeue the writes that share the next transaction, first in, first out."""
+        """Dequeue the writes that share the next transaction: of each owner in turn, first in, first out."""
         group: list[PendingWrite] = []
         room = MAX_GROUP
-        while self._queue and (not group or len(self._queue[0].write.endpoints) <= room):
-            pending = self._queue.popleft()
-            self._queued_bytes -= pending.size
+        while (next_ := self._queue.next) is not None and (not group or len(next_.write.endpoints) <= room):
+            pending = self._queue.pop()
             if pending.answer.done():
                 continue  # its client has disconnected
             room -= len(pending.write.endpoints)
@@ -245,10 +295,10 @@ class Writer:
 
     def _refuse_all(self, refusal: StoreUnavailable) -> None:
         """Refuse the writes of the current transaction and those queued."""
-        for pending in (*self._group, *self._queue):
+        for pending in self._group:
             pending.settle(refusal)
-        self._queue.clear()
-        self._queued_bytes = 0
+        while self._queue:
+            self._queue.pop().settle(refusal)
 
     async def _wait(self, seconds: float) -> None:
         if self._queue or self._closing or (self._cursor is not None and self.failure is None):

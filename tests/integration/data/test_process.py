@@ -209,3 +209,22 @@ async def test_a_standby_beside_the_owner_waits_without_its_port_and_stops_on_re
         second = await start(tmp_path, STANDBY="true", INTERNAL_PORT=first.internal.rpartition(":")[2])
         await second.logged("no internal listener while standing by")
         assert await second.end() == 0
+
+
+async def test_a_stream_is_answered_while_it_is_sent(tmp_path: Path) -> None:
+    async with serving(tmp_path / "state") as process:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(process.url.rpartition(":")[2]))
+        fields = f"Host: localhost\r\nAuthorization: {process.write['Authorization']}\r\n"
+        kind = "Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n"
+        writer.write(f"POST /v1/data HTTP/1.1\r\n{fields}{kind}\r\n".encode())
+        async with asyncio.timeout(PATIENCE_S):
+            for number in range(3):
+                line = f'{{"endpoint":"/a","value":{number}}}\n'.encode()
+                writer.write(b"%x\r\n%b\r\n" % (len(line), line))
+                if not number:
+                    assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+                size = int(await reader.readline(), 16)
+                assert orjson.loads((await reader.readexactly(size + 2)).strip())["line"] == number + 1
+            writer.write(b"0\r\n\r\n")
+            assert await reader.readline() == b"0\r\n"
+        writer.close()

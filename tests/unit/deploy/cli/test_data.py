@@ -8,12 +8,11 @@ import httpx
 import pytest
 
 from deploy.cli import data as module
-from deploy.cli.data import printed, read_file, write_file
+from deploy.cli.data import MAX_FILE_BYTES, printed, read_file, write_file
 from deploy.cli.options import UnusableFile
 from deploy.clients.data_service import Content
 from diem.process.auth import SharedKey
 from diem.protocol.media_types import COLLECTION, DOCUMENT, JSON_PATCH, MERGE_PATCH, NOTICE, SERIES
-from services.data.limits import MAX_DATASET_BYTES
 from tests.unit.deploy.clients.test_data_service import Server
 
 URL = ("--url", "http://h:1")
@@ -285,6 +284,6 @@ def test_standard_input_that_is_no_json_names_the_option(
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnusableFile, match="No such file"):
         read_file(str(tmp_path / "none"))
-    (tmp_path / "big").write_bytes(b"x" * (MAX_DATASET_BYTES + 1))
+    (tmp_path / "big").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     with pytest.raises(UnusableFile, match="which no endpoint holds: split it"):
         read_file(str(tmp_path / "big"))

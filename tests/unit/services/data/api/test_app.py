@@ -8,8 +8,8 @@ from tests.unit.services.data.conftest import Rest, assert_problem
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
-        ("POST", "/v1/data", {"PUT"}),
-        ("GET", "/v1/data", {"PUT"}),
+        ("DELETE", "/v1/data", {"PUT", "POST"}),
+        ("GET", "/v1/data", {"PUT", "POST"}),
         ("POST", "/", {"GET", "HEAD"}),
         ("QUERY", "/v1/data/a", {"GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"}),
         ("DELETE", "/v1/endpoints", {"GET", "HEAD"}),

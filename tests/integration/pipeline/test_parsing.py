@@ -57,6 +57,7 @@ BY_SPARK: Final = (
     CONNECT.replace(b"%d" % BEGIN, b"%d" % EARLIEST_MS),
     counts(*LONGEST[:MAX_COUNTED]),
     subscribe(*LONGEST[:MAX_NAMES]),
+    subscribe("/b/", "/b/c/"),
     subscribe("/" + "/".join("a" * 128)[:255]),
 )
 """Lines that need no Python."""
@@ -102,7 +103,7 @@ BY_PYTHON: Final = (
     # Endpoints.
     *(
         SUBSCRIBE.replace(b"/b/c", name)
-        for name in (b"", b"b", b"/b/", b"/b/..", b"/.b", b"/b c", b"/\xc3\xa9", b"/\xff")
+        for name in (b"", b"b", b"/b//", b"/b/..", b"/.b", b"/b c", b"/\xc3\xa9", b"/\xff")
     ),
     *(
         SUBSCRIBE.replace(b"/b/c", name)

@@ -80,8 +80,8 @@ def test_only_what_changes_subscriptions_is_recorded(world: World) -> None:
 
 def test_endpoints_of_canaries_are_not_recorded(world: World) -> None:
     canary, user = world.session(), world.session()
-    world.hub.subscribe(canary, {"/canary/p0": 0})
-    world.hub.fanout.unsubscribe(canary, ["/canary/p0"])
+    world.hub.subscribe(canary, {"/canary/p0": 0, "/canary/": 0})
+    world.hub.fanout.unsubscribe(canary, ["/canary/p0", "/canary/"])
     world.hub.subscribe(user, {"/canary/p0": 0, "/a": 0})
     world.hub.fanout.unsubscribe(user, ["/canary/p0", "/a"])
     assert world.types_and_names() == [("connect", ()), ("subscribe", ("/a",)), ("unsubscribe", ("/a",))]

@@ -13,11 +13,12 @@ from rich.text import Text
 from deploy.cli.mode_options import ConfigOption, config_file
 from deploy.cli.options import run_change
 from deploy.system.source_health import failing
-from deploy.terminal import amount, plain_console, plain_table
+from deploy.terminal import amount, data_size, plain_console, plain_table
 from diem.process import lifecycle
 from diem.process.clock import SystemClock
+from diem.protocol.media_types import kind_of
 from services.data.sources.config import default_file, load
-from services.data.sources.trial import PublishedDataset, SourceTrial, try_sources
+from services.data.sources.trial import PublishedData, SourceTrial, try_sources
 
 MAX_SHOWN: Final = 5
 """Maximum number of displayed endpoints per source; ``--json`` has all."""
@@ -67,7 +68,8 @@ def render(tried: Sequence[SourceTrial]) -> Iterator[RenderableType]:
     yield table
     if any(each.endpoints for each in tried):
         yield Text("")
-        yield _endpoints([shown for each in tried for shown in each.endpoints[:MAX_SHOWN]])
+        shown = [published for each in tried for published in each.endpoints[:MAX_SHOWN]]
+        yield from _endpoints(shown)
         for each in tried:
             if (more := len(each.endpoints) - MAX_SHOWN) > 0:
                 yield Text(f"and {amount(more, 'endpoint')} more of {each.name}")
@@ -84,12 +86,22 @@ def render(tried: Sequence[SourceTrial]) -> Iterator[RenderableType]:
     yield Text(failing(bad, len(tried)) if bad else f"{amount(len(tried), 'source')} checked: none fails")
 
 
-def _endpoints(shown: Sequence[PublishedDataset]) -> Table:
-    table = plain_table("endpoint", "points", "unit", "resolution", "from", "to", right=("points",), wrap=("endpoint",))
-    for each in shown:
-        times = (time[:16].replace("T", " ") for time in (each.first, each.last))
-        table.add_row(Text(each.endpoint), f"{each.points:,}", Text(each.unit), each.resolution, *times)
-    return table
+def _endpoints(shown: Sequence[PublishedData]) -> Iterator[Table]:
+    """Yield a table of series and one of other data."""
+    series = [each for each in shown if kind_of(each.media_type) == "series"]
+    if series:
+        headings = "endpoint", "points", "unit", "resolution", "from", "to"
+        table = plain_table(*headings, right=("points",), wrap=("endpoint",))
+        for each in series:
+            times = (time[:16].replace("T", " ") for time in (each.first, each.last))
+            table.add_row(Text(each.endpoint), f"{each.points:,}", Text(each.unit), each.resolution, *times)
+        yield table
+    others = [each for each in shown if each not in series]
+    if others:
+        table = plain_table("endpoint", "size", "media type", right=("size",), wrap=("endpoint", "media type"))
+        for each in others:
+            table.add_row(Text(each.endpoint), data_size(each.bytes), Text(each.media_type))
+        yield table
 
 
 def outcome_json(file: Path | None, tried: Sequence[SourceTrial]) -> dict[str, Any]:

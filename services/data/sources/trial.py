@@ -17,16 +17,18 @@ from services.data.sources.source import Fault, Health
 from services.data.sources.tables import DataTable, DirectoryConfig, HttpConfig, SourceTable
 
 
-class PublishedDataset(NamedTuple):
-    """A dataset ready to publish."""
+class PublishedData(NamedTuple):
+    """Data of an endpoint, ready to publish; other kinds than series have media type and size alone."""
 
     endpoint: str
-    points: int
-    unit: str
-    resolution: str
-    first: str
+    media_type: str
+    bytes: int
+    points: int = 0
+    unit: str = ""
+    resolution: str = ""
+    first: str = ""
     """Time of the first point, ISO 8601, like ``last``."""
-    last: str
+    last: str = ""
 
 
 class SourceTrial(NamedTuple):
@@ -38,7 +40,7 @@ class SourceTrial(NamedTuple):
     """None without a failure."""
     remedy: str | None
     """Remedy for the error, or for a source without data; None if unknown or unneeded."""
-    endpoints: tuple[PublishedDataset, ...]
+    endpoints: tuple[PublishedData, ...]
     """Sorted by name."""
     errors: tuple[str, ...] = ()
     """Every error, if several, such as one per file; bounded (``MAX_ERRORS``)."""
@@ -58,7 +60,7 @@ async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
         ConfigurationError: two sources claim the same endpoint, or a type cannot be used.
     """
     runner = SourceRunner.configured(config, clock)
-    found: dict[str, dict[str, PublishedDataset]] = {each.name: {} for each in config.source}
+    found: dict[str, dict[str, PublishedData]] = {each.name: {} for each in config.source}
 
     async def record(datasets: Sequence[Representation], *, source: str) -> None:
         found[source].update((each.endpoint, _summary(each)) for each in datasets)
@@ -69,14 +71,17 @@ async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
     ]
 
 
-def _summary(made: Representation) -> PublishedDataset:
-    content = orjson.loads(made.content) if made.media_type == SERIES else {"points": []}
-    times = [point["time"] for point in content["points"]] or [""]
-    labels = made.label("unit"), made.label("resolution")
-    return PublishedDataset(made.endpoint, len(content["points"]), *labels, times[0], times[-1])
+def _summary(made: Representation) -> PublishedData:
+    summary = PublishedData(made.endpoint, made.media_type, len(made.content))
+    if made.media_type != SERIES:
+        return summary
+    times = [point["time"] for point in orjson.loads(made.content)["points"]]
+    first, last = (times[0], times[-1]) if times else ("", "")
+    unit, resolution = made.label("unit"), made.label("resolution")
+    return summary._replace(points=len(times), unit=unit, resolution=resolution, first=first, last=last)
 
 
-def _outcome(table: SourceTable, health: Health, found: dict[str, PublishedDataset]) -> SourceTrial:
+def _outcome(table: SourceTable, health: Health, found: dict[str, PublishedData]) -> SourceTrial:
     works = None if found else _where_data_comes_from(table)
     remedy = works if health.error is None else _remedy(table, health.fault)
     published = tuple(found[name] for name in sorted(found))

@@ -8,7 +8,8 @@ import pytest
 
 from deploy.cli.sources import render
 from deploy.terminal import plain_console
-from services.data.sources.trial import PublishedDataset, SourceTrial
+from diem.protocol.media_types import DOCUMENT, SERIES
+from services.data.sources.trial import PublishedData, SourceTrial
 
 Diem = Callable[..., int]
 CONFIG = """\
@@ -73,7 +74,9 @@ def test_faults_of_the_file_are_lines_and_nothing_is_tried(
 def test_outcomes_fit_into_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     times = ("2026-01-01T00:00:00Z", "2026-01-02T23:45:00Z")
     endpoints = tuple(
-        PublishedDataset(f"/generation/forecast/IT-SUD/wind-onshore-{n}", 12_345, "EUR/MWh", "PT15M", *times)
+        PublishedData(
+            f"/generation/forecast/IT-SUD/wind-onshore-{n}", SERIES, 600_000, 12_345, "EUR/MWh", "PT15M", *times
+        )
         for n in range(9)
     )
     name = "a-source-with-a-name-of-64-characters-which-is-as-long-as-it-gets"[:64]
@@ -81,6 +84,7 @@ def test_outcomes_fit_into_80_columns(capsys: pytest.CaptureFixture[str]) -> Non
         SourceTrial(name, "simulation", None, None, endpoints),
         SourceTrial("load", "directory", "no such directory: " + "/srv/data" * 12, "create it", ()),
         SourceTrial("none", "http", None, "no data yet", ()),
+        SourceTrial("games", "league", None, None, (PublishedData("/game/42", DOCUMENT, 1234),)),
     ]
     console = plain_console()
     console.width = 80
@@ -91,3 +95,4 @@ def test_outcomes_fit_into_80_columns(capsys: pytest.CaptureFixture[str]) -> Non
     assert "…" not in out
     assert "and 4 endpoints more of " in out
     assert "none: no data yet" in out
+    assert any(line.split() == ["/game/42", "1.23", "KB", "application/json"] for line in out.splitlines())

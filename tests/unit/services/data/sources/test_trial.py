@@ -8,10 +8,11 @@ from typing import NoReturn
 import pytest
 
 from diem.process.clock import ManualClock
+from services.data.kinds import SERIES
 from services.data.sources.config import load
 from services.data.sources.runner import ClaimedTwice
 from services.data.sources.source import MAX_ERRORS
-from services.data.sources.trial import PublishedDataset, SourceTrial, try_sources
+from services.data.sources.trial import PublishedData, SourceTrial, try_sources
 from tests.unit.services.data.sources.toml import write
 
 CONFIG = """\
@@ -53,8 +54,10 @@ async def test_every_source_is_tried_whatever_the_others_do(tmp_path: Path) -> N
     (tmp_path / "incoming" / "gr.csv").write_text(CSV)
     found = await tried(tmp_path)
     assert list(found) == ["files", "load", "prices", "market"]
-    expected = PublishedDataset("/files/gr", 2, "MW", "PT1H", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z")
-    assert found["files"] == SourceTrial("files", "directory", None, None, (expected,))
+    times = ("2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z")
+    (published,) = found["files"].endpoints
+    assert published == PublishedData("/files/gr", SERIES, published.bytes, 2, "MW", "PT1H", *times)
+    assert found["files"] == SourceTrial("files", "directory", None, None, (published,))
     assert found["load"].error == f"no such directory: {tmp_path / 'nowhere'}"
     assert str(found["load"].remedy).startswith("create the directory or correct `path`")
     assert str(found["prices"].error).startswith("ConnectError")

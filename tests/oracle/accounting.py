@@ -2,19 +2,21 @@
 
 from collections.abc import Iterable, Iterator
 
-from tests.oracle.history import Accepted, Fault, Snapshot
+from tests.oracle.history import WIPE, Accepted, Fault, Snapshot
 from tests.oracle.ledger import Ledger
-from tests.oracle.violations import KeyTwice, StoreLost, Unaccounted
-
-WIPE = "wipe-store"
-"""The fault that deliberately removes accepted changes and remembered request keys."""
+from tests.oracle.violations import KeyTwice, StoreLost, Unaccounted, WrongBase
 
 
 def check_store(ledger: Ledger, final: dict[str, int] | None) -> Iterator[StoreLost]:
-    """I1: REST ends at the latest accepted version of every endpoint, or at a later one whose answer was lost."""
+    """I1: REST ends at the latest accepted version of every endpoint, or at a later one whose answer was lost.
+
+    Collections are in ``final`` where they were asked for.
+    """
     if final is None:
         return
     for name, changes in ledger.items():
+        if ledger.collection(name) is not None and name not in final:
+            continue
         if changes.versions and final.get(name, 0) < changes.latest:
             yield StoreLost("", name, (final.get(name, 0), changes.latest), (changes.times[-1],))
 
@@ -31,6 +33,16 @@ def check_keys(accepted: Iterable[Accepted], faults: Iterable[Fault]) -> Iterato
         if before.version != change.version and not wiped:
             versions, times = (before.version, change.version), (before.time, change.time)
             yield KeyTwice("", change.endpoint, versions, times)
+
+
+def check_bases(ledger: Ledger) -> Iterator[WrongBase]:
+    """I1: a write with ``If-Match`` was accepted after the version that it names, and after no other."""
+    for name, endpoint in ledger.endpoints():
+        before = 0
+        for change in endpoint.changes:
+            if change.after and change.after != before:
+                yield WrongBase("", name, (change.after, before, change.version), (change.time,))
+            before = change.version
 
 
 def check_accounts(snapshots: Iterable[Snapshot]) -> Iterator[Unaccounted]:

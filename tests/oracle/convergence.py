@@ -6,7 +6,7 @@ from math import inf
 
 from tests.oracle.history import Fault
 from tests.oracle.interest import Interest
-from tests.oracle.ledger import Endpoint
+from tests.oracle.ledger import Collection, Endpoint
 from tests.oracle.violations import AheadOfStore, Away, BarrierBroken, Behind, Bounds, NotConverged, Violation
 from tests.oracle.windows import Window, deadline, touches
 
@@ -33,7 +33,7 @@ class Convergence:
         self._all: list[Window] = [window for window, _ in self._each]
         self._faults: list[Window] = [window for window, fault in self._each if fault.excuses]
 
-    def check_behind(self, client: str, interest: Interest, changes: Endpoint) -> Iterator[Behind]:
+    def check_behind(self, client: str, interest: Interest, changes: Endpoint | Collection) -> Iterator[Behind]:
         """Check I2: find the worst delay beyond its deadline. Also collects the lags of all versions."""
         windows, seen = self._windows(interest), self._all + interest.suspended
         worst, excess = None, 0.0
@@ -57,7 +57,7 @@ class Convergence:
             if end > limit:
                 yield Away(client, interest.endpoint, (), (start, limit, end))
 
-    def check_barrier(self, client: str, interest: Interest, changes: Endpoint) -> Iterator[BarrierBroken]:
+    def check_barrier(self, client: str, interest: Interest, changes: Endpoint | Collection) -> Iterator[BarrierBroken]:
         """Check I5: the version retained or accepted at ``subscribed`` arrives in time, unless the client left."""
         for time, stated in interest.barriers:
             owed = max(stated, changes.latest_at(time))
@@ -69,7 +69,7 @@ class Convergence:
                 yield BarrierBroken(client, interest.endpoint, (stated, owed), (time, limit))
 
     def check_final(
-        self, client: str, interest: Interest, changes: Endpoint, final: int | None
+        self, client: str, interest: Interest, changes: Endpoint | Collection, final: int | None
     ) -> Iterator[NotConverged | AheadOfStore]:
         """Check I1: subscribers at the end know the latest version, which is REST's, and no later one."""
         latest = max(changes.latest, final or 0)
@@ -80,7 +80,9 @@ class Convergence:
         if final is not None and interest.level > final:
             yield AheadOfStore(client, interest.endpoint, (interest.level, final), (interest.until,))
 
-    def check(self, client: str, interest: Interest, changes: Endpoint, final: int | None) -> Iterator[Violation]:
+    def check(
+        self, client: str, interest: Interest, changes: Endpoint | Collection, final: int | None
+    ) -> Iterator[Violation]:
         """Run all checks."""
         yield from self.check_behind(client, interest, changes)
         yield from self.check_away(client, interest)
@@ -106,7 +108,7 @@ class Convergence:
                 return
 
 
-def _obligations(interest: Interest, changes: Endpoint) -> Iterator[tuple[int, float, float]]:
+def _obligations(interest: Interest, changes: Endpoint | Collection) -> Iterator[tuple[int, float, float]]:
     """Yield (version, time from which it is due, time when it or a later one was known) for an interest.
 
     Of what was accepted before the interest began only the latest counts: it implies the others.

@@ -3,7 +3,7 @@
 All times are seconds of one machine's monotonic clock, so that they compare between the processes of a run.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -31,7 +31,7 @@ class Kind(StrEnum):
     """The update passed the drop rule and was announced to the application."""
     HELD = "held"
     """The client now holds the data of this version, which came with the update or was fetched; ``code`` is the stamp
-    in the data (:class:`Accepted`), 0 for a deletion."""
+    in the data (:class:`Accepted`), for a collection the fingerprint of its list, 0 for a deletion."""
     RESYNC = "resync"
     STATUS = "status"
     """``code`` is 1 for live; without an endpoint it is for all of them."""
@@ -42,6 +42,8 @@ class Kind(StrEnum):
     """``code`` update frames were counted on the wire of the connection that ends here, before the filter."""
 
 
+WIPE = "wipe-store"
+"""The fault that deliberately removes accepted changes and remembered request keys."""
 LEFT = 0
 """Code of a ``close`` by the client itself: promises to it end."""
 
@@ -57,7 +59,15 @@ class Accepted(NamedTuple):
     key: str = ""
     """The Idempotency-Key of the request."""
     stamp: int = 0
-    """Number in the data that no other change of the run has; 0 if there is no data."""
+    """Number that the data has, by itself (series) or as its fingerprint; 0 if there is none, or ``change`` says it."""
+    change: Any = None
+    """What is written to a document that is patched, now or later (``values.applied``); None for other data."""
+    begun: float = 0.0
+    """Time when the request was first sent."""
+    ttl: float = 0.0
+    """Seconds until the endpoint expires; 0: never, or for a patch as before."""
+    after: int = 0
+    """The version in ``If-Match``, after which the write was accepted; 0 without one."""
 
 
 class Uncertain(NamedTuple):
@@ -68,6 +78,8 @@ class Uncertain(NamedTuple):
     end: float
     stamp: int = 0
     """That of its data; 0 if there is none."""
+    change: Any = None
+    """As that of an accepted one."""
 
 
 class Event(NamedTuple):
@@ -120,7 +132,11 @@ class History:
     uncertain: list[Uncertain] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
     final: dict[str, int] | None = None
-    """REST's version of each endpoint at the end; None if not read."""
+    """REST's version of each endpoint and collection at the end; None if not read."""
+    lists: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    """The names that a collection lists, by their fingerprint."""
+    rights: Mapping[str, list[str]] = field(default_factory=dict)
+    """The prefixes that the tokens of a client cover; clients without such a limit are not there."""
 
 
 Row = TypeVar("Row", Accepted, Uncertain, Fault, Snapshot)
@@ -170,6 +186,18 @@ def write_client(folder: Path, client: str, events: Iterable[Event]) -> None:
     path.write_bytes(b"".join(lines))
 
 
+def write_lists(folder: Path, name: str, lists: Mapping[int, Iterable[str]]) -> None:
+    """Write the lists of collections that one process has seen to ``folder/lists``."""
+    path = folder / "lists" / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(orjson.dumps({str(stamp): [*names] for stamp, names in lists.items()}))
+
+
+def write_rights(folder: Path, rights: Mapping[str, list[str]]) -> None:
+    """Write the rights of clients to ``folder``."""
+    (folder / "rights.json").write_bytes(orjson.dumps({**rights}))
+
+
 def write_history(folder: Path, history: History, *, clients: bool = True) -> None:
     """Write ``history`` below ``folder``; without ``clients`` if the client process has written them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -181,11 +209,15 @@ def write_history(folder: Path, history: History, *, clients: bool = True) -> No
     if clients:
         for client, events in history.clients.items():
             write_client(folder, client, events)
+        write_lists(folder, "all", history.lists)
+        write_rights(folder, history.rights)
 
 
 def read_history(folder: Path) -> History:
     """Read the history below ``folder``. Raises ``FileNotFoundError`` if there is none."""
     end = orjson.loads((folder / "end.json").read_bytes())
+    found = [orjson.loads(path.read_bytes()) for path in sorted((folder / "lists").glob("*.json"))]
+    rights = folder / "rights.json"
     return History(
         accepted=_read_rows(folder / "accepted.jsonl", Accepted),
         clients=ClientFiles(folder / "clients"),
@@ -194,11 +226,19 @@ def read_history(folder: Path) -> History:
         uncertain=_read_rows(folder / "uncertain.jsonl", Uncertain),
         snapshots=_read_rows(folder / "snapshots.jsonl", Snapshot),
         final=end["final"],
+        lists={int(stamp): names for each in found for stamp, names in each.items()},
+        rights=orjson.loads(rights.read_bytes()) if rights.exists() else {},
     )
 
 
 def _write_rows(path: Path, rows: Iterable[Accepted | Uncertain | Fault | Snapshot]) -> None:
-    path.write_bytes(b"".join(orjson.dumps(row._asdict(), option=orjson.OPT_APPEND_NEWLINE) for row in rows))
+    """Write rows without the fields that have their defaults."""
+    lines = []
+    for row in rows:
+        usual = row._field_defaults
+        shown = {name: value for name, value in row._asdict().items() if name not in usual or value != usual[name]}
+        lines.append(orjson.dumps(shown, option=orjson.OPT_APPEND_NEWLINE))
+    path.write_bytes(b"".join(lines))
 
 
 def _read_rows(path: Path, kind: type[Row]) -> list[Row]:

@@ -4,9 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from tests.oracle.accounting import check_accounts, check_keys, check_store
+from tests.oracle.accounting import check_accounts, check_bases, check_keys, check_store
 from tests.oracle.convergence import Convergence, Lags
-from tests.oracle.delivery import check_accepted, check_data, check_order, check_wanted
+from tests.oracle.delivery import (
+    check_accepted,
+    check_data,
+    check_members,
+    check_order,
+    check_rights,
+    check_wanted,
+)
 from tests.oracle.history import Event, History, Kind
 from tests.oracle.interest import interests
 from tests.oracle.ledger import Ledger
@@ -57,18 +64,21 @@ class Report:
 def judge(history: History, bounds: Bounds | None = None) -> Report:
     """Check the whole history, in O(n log n) of its events, with memory for one client and the accepted changes."""
     bounds = bounds or Bounds()
-    ledger = Ledger(history.accepted, history.uncertain)
+    ledger = Ledger(history.accepted, history.uncertain, faults=history.faults, end=history.end)
     convergence = Convergence(bounds, history.faults)
     report = Report(bounds, convergence.lags)
     report.counts.update(clients=len(history.clients), accepted=len(history.accepted), faults=len(history.faults))
     report.add(check_store(ledger, history.final))
     report.add(check_keys(history.accepted, history.faults))
+    report.add(check_bases(ledger))
     report.add(check_accounts(history.snapshots))
     for client, events in history.clients.items():
         _count(report.counts, events)
         report.add(check_order(client, events))
         report.add(check_accepted(client, events, ledger))
         report.add(check_data(client, events, ledger))
+        report.add(check_members(client, events, ledger, history.lists, history.final or {}))
+        report.add(check_rights(client, events, history.rights.get(client)))
         report.add(check_wanted(client, events))
         report.add(check_told(client, events, history.faults))
         report.add(_check_interests(client, events, history, ledger, convergence))

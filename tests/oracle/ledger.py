@@ -1,38 +1,69 @@
-"""Accepted changes, indexed by endpoint for the checks."""
+"""Accepted changes, indexed by endpoint for the checks, with what each version holds."""
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from math import inf
+from typing import Any, Final, NamedTuple
 
-from tests.oracle.history import Accepted, Uncertain
+from tests.oracle.history import WIPE, Accepted, Fault, Uncertain
+from tests.oracle.values import NotPatchable, applied, fingerprint
+
+EARLY: Final = 0.1
+"""Seconds by which an expiry may come early: times to live count in whole milliseconds, by another process's clock."""
+_MOST_STATES: Final = 64
+"""Most values that lost answers may leave possible."""
+
+
+class Expiry(NamedTuple):
+    """The end of an endpoint by its time to live."""
+
+    version: int
+    """The version that expires."""
+    before: float
+    """The version that follows; infinite if there is none."""
+    earliest: float
+    latest: float
+    """Time from which it is due."""
+    certain: bool
+    """Whether nothing was written before it was due."""
 
 
 class Endpoint:
-    """Accepted changes of one endpoint.
+    """Accepted changes of one endpoint, expiries among them.
 
     Attributes:
-        versions: ascending, without repeats.
+        versions: ascending, without repeats. After an expiry, whose version the answers do not have, the next number.
         times: of the acceptance, beside ``versions``.
+        changes: of each accepted version the first answer, by version.
+        expiries: that may have been, by version.
     """
 
-    __slots__ = ("_by_time", "_known", "_latest", "_stamps", "_uncertain", "_uncertain_stamps", "times", "versions")
-
-    def __init__(self, changes: Iterable[Accepted], uncertain: list[Uncertain]) -> None:
-        # The same version twice is the same change: the answer of a repeated request counts at its first time.
-        first: dict[int, float] = {}
-        self._stamps: dict[int, int] = {}
+    def __init__(self, changes: Iterable[Accepted], uncertain: Sequence[Uncertain], end: float = inf) -> None:
+        # The same version twice is the same change, or renews its time to live: its answer counts at its first time.
+        first: dict[int, Accepted] = {}
+        renewals: dict[int, dict[str, Accepted]] = defaultdict(dict)
         for change in changes:
-            first[change.version] = min(change.time, first.get(change.version, change.time))
-            self._stamps[change.version] = change.stamp
-        self.versions = sorted(first)
-        self.times = [first[version] for version in self.versions]
-        pairs = sorted((time, version) for version, time in first.items())
+            known = first.setdefault(change.version, change)
+            if change.time < known.time:
+                first[change.version] = change
+            renewals[change.version].setdefault(change.key, change)
+        self.changes = [first[version] for version in sorted(first)]
+        self.expiries = list(_expiries(self.changes, renewals))
+        due = {change.version: change.time for change in self.changes}
+        for expiry in self.expiries:
+            if expiry.certain and expiry.latest < end:
+                due.setdefault(expiry.version + 1, expiry.latest)
+        self.versions = sorted(due)
+        self.times = [due[version] for version in self.versions]
+        pairs = sorted((time, version) for version, time in due.items())
         self._by_time = [time for time, _ in pairs]
         self._latest = list(accumulate((version for _, version in pairs), max))
         self._known = set(first)
+        self._unexplained = list(self.expiries)
         self._uncertain = sorted(write.start for write in uncertain)
-        self._uncertain_stamps = {write.stamp for write in uncertain}
+        self._stamps, self._uncertain_stamps = _stamps(self.changes, uncertain)
 
     @property
     def latest(self) -> int:
@@ -49,12 +80,17 @@ class Endpoint:
         return bisect_left(self.versions, version)
 
     def is_accepted(self, version: int, time: float) -> bool:
-        """Return whether ``version`` was accepted, or may have been by a write whose answer was lost before ``time``.
+        """Return whether ``version`` was accepted, or may be an expiry or write without answer from before ``time``.
 
-        Every such write explains one version at most.
+        Each of these explains one version at most.
         """
         if version in self._known:
             return True
+        for expiry in self._unexplained:
+            if expiry.version < version < expiry.before and expiry.earliest <= time:
+                self._unexplained.remove(expiry)
+                self._known.add(version)
+                return True
         if bisect_left(self._uncertain, time) == 0:
             return False
         self._uncertain.pop(0)
@@ -63,18 +99,242 @@ class Endpoint:
 
     def has_stamp(self, version: int, stamp: int) -> bool:
         """Return whether the data of ``version`` has this stamp, or may have it by a write whose answer was lost."""
-        known = self._stamps.get(version)
-        return stamp in self._uncertain_stamps if known is None else stamp == known
+        if (known := self._stamps.get(version)) is not None:
+            return stamp in known
+        if not stamp and any(expiry.version < version < expiry.before for expiry in self.expiries):
+            return True
+        return stamp in self._uncertain_stamps
 
     def version_of(self, stamp: int) -> int:
         """Return the version whose data has this stamp; 0 if there is none."""
-        return next((version for version, known in self._stamps.items() if known == stamp), 0)
+        return next((version for version, known in self._stamps.items() if stamp in known), 0)
+
+    def exists_at(self, end: float) -> bool:
+        """Return whether it exists at the end of the observation."""
+        if not self.changes or self.changes[-1].gone:
+            return False
+        return not any(expiry.before == inf and expiry.latest < end for expiry in self.expiries)
+
+
+def _expiries(changes: Sequence[Accepted], renewals: Mapping[int, Mapping[str, Accepted]]) -> Iterator[Expiry]:
+    """Yield what may have expired: nothing that was replaced before it was due."""
+    ttl, begun, time = 0.0, 0.0, 0.0
+    for change, following in pairwise([*changes, None]):
+        assert change is not None
+        last = max(renewals[change.version].values(), key=lambda renewal: renewal.time)
+        keeps = bool(change.change) and "put" not in change.change and not change.ttl
+        if not keeps:
+            ttl, begun, time = last.ttl, last.begun, last.time
+        if change.gone or not ttl:
+            continue
+        earliest, latest = begun + ttl - EARLY, time + ttl
+        if following is None or following.time >= earliest:
+            before = inf if following is None else following.version
+            certain = following is None or following.begun > latest
+            yield Expiry(change.version, before, earliest, latest, certain)
+
+
+Stamps = dict[int, set[int]]
+"""By version, what its data may be: more than one stamp where answers were lost."""
+
+
+def _stamps(changes: Sequence[Accepted], uncertain: Sequence[Uncertain]) -> tuple[Stamps, set[int]]:
+    """Return the stamps of all versions, and those of versions of which there is no answer."""
+    lost = {write.stamp for write in uncertain if not write.change}
+    if not any(change.change for change in changes):
+        return {change.version: {change.stamp} for change in changes}, lost
+    found: Stamps = {}
+    # Values, and which of the writes without an answer are in them. None: there is no document.
+    states: list[tuple[Any, frozenset[int]]] = [(None, frozenset())]
+    for change in changes:
+        for number, write in enumerate(uncertain):
+            if write.start < change.time:
+                more = [(_after(value, write.change), used | {number}) for value, used in states if number not in used]
+                states = (states + [state for state in more if state[0] is not None or not write.change])[:_MOST_STATES]
+        lost |= {fingerprint(value) for value, used in states if used and value is not None}
+        made = [(_after(value, change.change), used) for value, used in states]
+        states = [(value, used) for value, used in made if value is not None or change.gone]
+        found[change.version] = {0 if value is None else fingerprint(value) for value, _ in states}
+        if "put" in (change.change or {}):
+            states = states[:1]
+    for write in uncertain:
+        values = [_after(value, write.change) for value, _ in states]
+        lost |= {fingerprint(value) for value in values if value is not None}
+    return found, lost
+
+
+def _after(value: Any, change: Mapping[str, Any] | None) -> Any:
+    """Return the value after a change (None: a deletion); None if nothing is there, or the patch does not fit."""
+    if change is None:
+        return None
+    try:
+        return applied(value, change)
+    except NotPatchable:
+        return None
+
+
+TICKS: Final = 3
+"""Versions of a collection that may be ahead of the time of their write: as many writes within a millisecond."""
+LATE: Final = 10.0
+"""Seconds within which an expired endpoint is deleted, if nothing disturbs the Data Service."""
+
+
+class Span(NamedTuple):
+    """Whether an endpoint exists from a version on; None: it cannot be known."""
+
+    version: int
+    exists: bool | None
+    time: float
+    """When that was so at the latest, as far as it is known."""
+    presumed: bool | None
+    """The same for what is due: a collection must have changed at ``time``, though the version is not known."""
+    least: int
+    """The least version that the collection can have for it."""
+
+
+class Collection:
+    """What is known of a collection by the accepted changes of the endpoints below it.
+
+    Its versions are not in any answer. They are those of their members, which get theirs at the same time, or a little
+    greater. So ``versions`` has what its own version must have reached at ``times``.
+    """
+
+    def __init__(self, name: str, members: Mapping[str, Sequence[list[Span]]], end: float = inf) -> None:
+        """Take the members' names, each with the spans of the endpoints that it consists of."""
+        self.name = name
+        self._members = members
+        events = (span for parts in members.values() for spans in parts for span in spans)
+        self._events = sorted(events, key=lambda span: span.version)
+        self._at = [span.version for span in self._events]
+        due: dict[int, float] = {}
+        for parts in members.values():
+            for version, time in _changes(parts):
+                if time < end:
+                    due[version] = min(time, due.get(version, inf))
+        self.versions = sorted(due)
+        self.times = [due[version] for version in self.versions]
+        pairs = sorted((time, version) for version, time in due.items())
+        self._by_time = [time for time, _ in pairs]
+        self._latest = list(accumulate((version for _, version in pairs), max))
+        self._bounds: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
+
+    @property
+    def latest(self) -> int:
+        """Return the version that it must have reached."""
+        return self.versions[-1] if self.versions else 0
+
+    def latest_at(self, time: float) -> int:
+        """Return the version that it must have reached at ``time``."""
+        count = bisect_right(self._by_time, time)
+        return self._latest[count - 1] if count else 0
+
+    def at_or_after(self, version: int) -> int:
+        """Return the index in ``versions`` of the first one that is at least ``version``."""
+        return bisect_left(self.versions, version)
+
+    def is_accepted(self, version: int, time: float) -> bool:
+        """Return whether something below it was made or deleted then, or may have been."""
+        del time
+        near = bisect_right(self._at, version + 1) - bisect_left(self._at, version - TICKS)
+        return near > 0 or self._is_unknown(version)
+
+    def bounds(self, version: int) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the names that this version must list, and those that it may list."""
+        if (known := self._bounds.get(version)) is None:
+            first = version - TICKS
+            near = self._events[bisect_right(self._at, first) : bisect_right(self._at, version + 1)]
+            if len(near) == 1 and near[0].version <= version and not self._is_unknown(version):
+                # The one that this version is for.
+                first = version
+            states = {name: _together(parts, first, version + 1) for name, parts in self._members.items()}
+            must = frozenset(name for name, state in states.items() if state)
+            known = self._bounds[version] = (
+                must,
+                frozenset(name for name, state in states.items() if state is not False),
+            )
+        return known
+
+    def _is_unknown(self, version: int) -> bool:
+        every = (spans for parts in self._members.values() for spans in parts)
+        return any(None in _states(spans, version, version) for spans in every)
+
+
+def _states(spans: Sequence[Span], first: float, last: float) -> set[bool | None]:
+    """Return the states from one version to another."""
+    at = bisect_right(spans, first, key=lambda span: span.version)
+    found: set[bool | None] = {spans[at - 1].exists if at else False}
+    return found | {span.exists for span in spans[at:] if span.version <= last}
+
+
+def _together(parts: Sequence[Sequence[Span]], first: float, last: float) -> bool | None:
+    """Return whether any of the parts exists from one version to another; None if that cannot be known."""
+    found = [_states(spans, first, last) for spans in parts]
+    if {True} in found:
+        return True
+    return False if all(states == {False} for states in found) else None
+
+
+def _changes(parts: Sequence[Sequence[Span]]) -> Iterator[tuple[int, float]]:
+    """Yield version and time where a member, of one or more endpoints, certainly comes or goes.
+
+    What happens within some milliseconds is one change, or none: the last endpoint may go where another one comes.
+    """
+    now: list[bool | None] = [False] * len(parts)
+    before: bool | None = False
+    first, time = 0, 0.0
+    events = [(span, number) for number, spans in enumerate(parts) for span in spans]
+    events.sort(key=lambda event: event[0].version)
+    for place, (span, number) in enumerate(events, 1):
+        now[number] = span.presumed
+        first, time = first or span.least, max(time, span.time)
+        if place < len(events) and events[place][0].version - span.version <= TICKS:
+            continue
+        after = True if True in now else None if None in now else False
+        if before is not None and after is not None and before != after:
+            yield first, time
+        before, first, time = after, 0, 0.0
+
+
+def spans_of(endpoint: Endpoint, uncertain: Sequence[Uncertain], faults: Sequence[Fault]) -> list[Span]:
+    """Return from which versions on an endpoint exists. Around an expiry or a wipe of the store it is unknown."""
+    found, before = list[Span](), 0
+    expiries = {expiry.version: expiry for expiry in endpoint.expiries}
+    for change, following in pairwise([*endpoint.changes, None]):
+        assert change is not None
+        version, time, until = change.version, change.time, inf if following is None else following.time
+        if not found or found[-1].exists is not (not change.gone):
+            # A change within the millisecond of the one before has a version ahead of its time.
+            least = version if version - before > TICKS else version - TICKS
+            found.append(Span(version, not change.gone, time, not change.gone, least))
+        before = version
+        lost = any(time <= write.end and write.start <= until for write in uncertain)
+        if lost or any(fault.kind == WIPE and time <= fault.end and fault.start <= until for fault in faults):
+            found.append(Span(version + 1, None, time, None, version + 1))
+        elif (expiry := expiries.get(version)) is not None:
+            # Versions are milliseconds.
+            first = max(version + 1, version + int(1000 * (expiry.earliest - time)))
+            if first >= expiry.before:
+                continue
+            found.append(Span(first, None, expiry.latest, False if expiry.certain else None, first))
+            over = expiry.latest + LATE
+            last = version + int(1000 * (over - change.begun))
+            calm = not any(expiry.earliest <= fault.end + LATE and fault.start <= over for fault in faults)
+            if expiry.certain and calm and last < expiry.before:
+                found.append(Span(last, False, over, False, last))
+    return found
 
 
 class Ledger:
-    """All accepted changes by endpoint."""
+    """All accepted changes by endpoint, and the collections that they make."""
 
-    def __init__(self, accepted: Iterable[Accepted], uncertain: Iterable[Uncertain] = ()) -> None:
+    def __init__(
+        self,
+        accepted: Iterable[Accepted],
+        uncertain: Iterable[Uncertain] = (),
+        *,
+        faults: Sequence[Fault] = (),
+        end: float = inf,
+    ) -> None:
         changes: dict[str, list[Accepted]] = defaultdict(list)
         writes: dict[str, list[Uncertain]] = defaultdict(list)
         for change in accepted:
@@ -82,13 +342,43 @@ class Ledger:
         for write in uncertain:
             writes[write.endpoint].append(write)
         names = changes.keys() | writes.keys()
-        self._endpoints = {name: Endpoint(changes[name], writes[name]) for name in names}
+        self._endpoints = {name: Endpoint(changes[name], writes[name], end) for name in names}
         self._nothing = Endpoint((), [])
+        self._end = end
+        below: dict[str, dict[str, list[list[Span]]]] = defaultdict(lambda: defaultdict(list))
+        for name, endpoint in self._endpoints.items():
+            spans = spans_of(endpoint, writes[name], faults)
+            for collection, member in _above(name):
+                below[collection][member].append(spans)
+        self._collections = {name: Collection(name, members, end) for name, members in below.items()}
 
-    def __getitem__(self, endpoint: str) -> Endpoint:
-        """Return the accepted changes of ``endpoint``, possibly none."""
+    def __getitem__(self, endpoint: str) -> Endpoint | Collection:
+        """Return the accepted changes of an endpoint or collection, possibly none."""
+        if endpoint.endswith("/"):
+            return self._collections.get(endpoint, self._nothing)
         return self._endpoints.get(endpoint, self._nothing)
 
-    def items(self) -> Iterable[tuple[str, Endpoint]]:
+    def items(self) -> Iterable[tuple[str, Endpoint | Collection]]:
+        """Iterate over the endpoints with a change, and the collections."""
+        return [*self._endpoints.items(), *self._collections.items()]
+
+    def endpoints(self) -> Iterable[tuple[str, Endpoint]]:
         """Iterate over the endpoints with a change."""
         return self._endpoints.items()
+
+    def collection(self, name: str) -> Collection | None:
+        """Return a collection; None for what is none, or was never there."""
+        return self._collections.get(name)
+
+    def members_at_end(self, name: str) -> frozenset[str]:
+        """Return what a collection lists at the end of the observation."""
+        live = (each for each, endpoint in self._endpoints.items() if endpoint.exists_at(self._end))
+        return frozenset(member for each in live for collection, member in _above(each) if collection == name)
+
+
+def _above(name: str) -> Iterator[tuple[str, str]]:
+    """Yield the collections above an endpoint, each with its member on the way: ``/a/``, ``/a/b/`` of ``/a/b/c``."""
+    member = name
+    while head := member.rstrip("/").rpartition("/")[0]:
+        yield f"{head}/", member
+        member = f"{head}/"

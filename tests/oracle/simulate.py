@@ -3,10 +3,16 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from tests.oracle.history import Accepted, Event, Fault, History, Kind, Snapshot
+from tests.oracle.values import applied, fingerprint
 
 TICK = 0.1
+TTL = 2.0
+"""Seconds until what is below ``/t/`` expires."""
+_KINDS = "edtc"
+"""First segment of the names: numbers alone, documents, endpoints that expire, members that come and go."""
 _LATE = 2.0
 """Longest delay of an update, well within T_conv."""
 _RESTART = 1012
@@ -39,16 +45,23 @@ class Simulation:
         self, random: Random, *, endpoints: int, clients: int, subscriptions: int, rate: float = 0.3, churn: float = 1.0
     ) -> None:
         self.random = random
-        self.names = [f"/e/{number}" for number in range(endpoints)]
+        self.names = [f"/{_KINDS[number % len(_KINDS)]}/{number}" for number in range(endpoints)]
         self.accepted: list[Accepted] = []
+        self.lists: dict[int, list[str]] = {}
+        self._collections = sorted({name[:3] for name in self.names})
+        wanted = self.names + self._collections
         self._clients = [
-            Client(
-                random.sample(self.names, subscriptions), with_data=bool(number % 2), compressed=bool(number // 2 % 2)
-            )
+            Client(random.sample(wanted, subscriptions), with_data=bool(number % 2), compressed=bool(number // 2 % 2))
             for number in range(clients)
         ]
+        limited = self._collections[0]
+        self._clients[0].wants = [name for name in wanted if name.startswith(limited)]
+        self.rights = {"000": [limited.rstrip("/")]}
         self._latest: dict[str, int] = defaultdict(int)
         self._stamps: dict[str, int] = {}
+        self._documents: dict[str, dict[str, int] | None] = {}
+        self._expiries: dict[str, float] = {}
+        self._listed: dict[str, list[str]] = defaultdict(list)
         self._rate = rate
         self._churn = churn
         self._restless = True
@@ -68,16 +81,59 @@ class Simulation:
         forwarded = sum(client.raw for client in self._clients)
         snapshots = [Snapshot("websocket-1", forwarded + 3, forwarded, 2, 1, 0)]
         faults = [fault] if fault else []
-        return History(self.accepted, clients, now, faults, [], snapshots, dict(self._latest))
+        latest, lists, rights = dict(self._latest), self.lists, self.rights
+        return History(self.accepted, clients, now, faults, [], snapshots, latest, lists, rights)
 
     def _tick(self, now: float) -> None:
+        for name in [name for name, due in self._expiries.items() if due <= now]:
+            del self._expiries[name]
+            self._next(name, now, 0)
         for name in self.names:
             if self._restless and self.random.random() < self._rate:
-                self._latest[name] = max(self._latest[name] + 1, int(now * 1000) + 1_700_000_000_000)
-                stamp = self._stamps[name] = len(self.accepted) + 1
-                self.accepted.append(Accepted(name, self._latest[name], now, key=f"{name} {now}", stamp=stamp))
+                self._change(name, now)
+        for name in self._collections:
+            listed = sorted(each for each in self.names if each.startswith(name) and self._stamps.get(each))
+            if listed != self._listed[name]:
+                self._listed[name] = listed
+                stamp = fingerprint(listed) if listed else 0
+                self._next(name, now, stamp)
+                self.lists |= {stamp: listed} if listed else {}
         for client in self._clients:
             self._step(client, now)
+
+    def _next(self, name: str, now: float, stamp: int) -> None:
+        self._latest[name] = max(self._latest[name] + 1, int(now * 1000) + 1_700_000_000_000)
+        self._stamps[name] = stamp
+
+    def _change(self, name: str, now: float) -> None:
+        number, change, gone, ttl = len(self.accepted) + 1, None, False, 0.0
+        match name[1]:
+            case "d":
+                change = self._document(name, number)
+                gone, stamp = change is None, 0
+                value = self._documents[name] = None if change is None else applied(self._documents.get(name), change)
+                self._next(name, now, 0 if value is None else fingerprint(value))
+            case "c" if self._stamps.get(name):
+                gone, stamp = True, 0
+                self._next(name, now, 0)
+            case kind:
+                ttl, stamp = (TTL if kind == "t" else 0.0), number
+                self._next(name, now, stamp)
+                self._expiries |= {name: now + ttl} if ttl else {}
+        key, version = f"{name} {now}", self._latest[name]
+        self.accepted.append(Accepted(name, version, now, gone, key, stamp, change, begun=now, ttl=ttl))
+
+    def _document(self, name: str, number: int) -> dict[str, Any] | None:
+        """Return the next change of a document; None: it is deleted."""
+        known, chance = self._documents.get(name), self.random.random()
+        if known is None or chance < 0.1:
+            return {"put": {"last": number, "before": 0, "parts": {}}}
+        if chance < 0.2:
+            return None
+        if chance < 0.6:
+            return {"merge": {"last": number, "parts": {f"p{number % 3}": number, f"p{(number + 1) % 3}": None}}}
+        copy = {"op": "copy", "from": "/last", "path": "/before"}
+        return {"json": [copy, {"op": "replace", "path": "/last", "value": number}]}
 
     def _step(self, client: Client, now: float) -> None:
         if client.away_until is not None:

@@ -62,6 +62,13 @@ class KeyTwice(Violation):
     meaning = "one Idempotency-Key was accepted as two versions"
 
 
+class WrongBase(Violation):
+    """I1. Versions: the one in ``If-Match``, the one before, the accepted one. Times: of the answer."""
+
+    invariant = "I1"
+    meaning = "a write with If-Match was accepted after another version than the one that it names"
+
+
 class Behind(Violation):
     """I2. Versions: the late one. Times: start of the promise, deadline, arrival."""
 
@@ -123,6 +130,20 @@ class WrongData(Violation):
 
     invariant = "I15"
     meaning = "a version is held with the data of another version or endpoint"
+
+
+class WrongMembers(Violation):
+    """I15. ``endpoint`` is the collection, with the wrong names after it. Versions: the one held."""
+
+    invariant = "I15"
+    meaning = "a collection is held without one of its members, or with another one"
+
+
+class Forbidden(Violation):
+    """I12. Versions and times: of the delivery."""
+
+    invariant = "I12"
+    meaning = "an endpoint was delivered to a client whose token does not cover it"
 
 
 class Unaccounted(Violation):

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracle import Accepted, Bounds, Event, Fault, History, Kind, Report, Snapshot, Uncertain, judge
-from tests.oracle.accounting import WIPE
-from tests.oracle.history import LEFT, read_history, write_history
+from tests.oracle.history import LEFT, WIPE, read_history, write_history
 from tests.oracle.judge import KEPT
 from tests.oracle.mutate import CONTROLS, EXPECTED, NotApplicable
 from tests.oracle.simulate import Simulation
@@ -296,7 +295,7 @@ def test_history_survives_its_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("control", CONTROLS)
 def test_oracle_names_every_negative_control(control: str) -> None:
-    clean = Simulation(Random(5), endpoints=12, clients=6, subscriptions=4, churn=0.2).run(60)
+    clean = Simulation(Random(5), endpoints=12, clients=8, subscriptions=6, churn=0.2).run(60)
     assert judge(clean).clean
     for seed in range(5):
         report = judge(CONTROLS[control](clean, Random(seed)))

@@ -1,7 +1,7 @@
 """One seeded fault per mode under load, judged by the oracle; `make faults` runs all of them, longer.
 
-Every client has a token, and outsiders without the right watch beside them, in every mode, also while endpoints move
-(I12).
+Every client has a token, some for one collection only, and outsiders without the right watch beside them, in every
+mode, also while endpoints move (I12). The endpoints are of every kind.
 """
 
 from dataclasses import replace
@@ -55,6 +55,7 @@ def check(outcome: Outcome) -> None:
     judged = [goal for goal in outcome.goals if goal.unit != "s" and not goal.at_least]
     found = [goal for goal in judged if goal.name.startswith(("I12", ATTACK))]
     assert [goal for goal in found if not goal.reached] == []
+    assert outcome.figures["clients"]["forbidden"] > 0
 
 
 @pytest.mark.parametrize("scenario", RUNS, ids=lambda scenario: scenario.name)

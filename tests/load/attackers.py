@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from diem.links.client.tokens import AUTH_ID
 from diem.protocol.update import DATA_FIELD
 from tests.load import wire
-from tests.load.datasets import dataset
+from tests.load.contents import dataset
 from tests.support.commandline import parser
 from tests.support.size import sized
 from tests.support.tokens import Issuer, base64url

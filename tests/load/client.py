@@ -124,6 +124,11 @@ class PartitionedLoadClient(Recorder, PartitionedClient):
         for name, route in due.items():
             if self._routes.get(name) is not route:
                 continue
+            if answer is not None and name not in answer.owners:
+                why = {"code": "unknown", "message": "", **answer.rejected.get(name, {})}
+                self.count_refusal(why, name)
+                self._reject(name, why)
+                continue
             owner = None if answer is None else answer.owners[name]
             server = owner or self._another(route)
             if server is not None and server != route.url:

@@ -28,16 +28,21 @@ from tests.load.client import LoadClient, PartitionedLoadClient
 from tests.load.credentials import Credentials
 from tests.load.interests import Interests
 from tests.load.locator import Locator
+from tests.load.mix import kind_of
 from tests.load.probe import Fetching, PartitionedProbeClient, ProbeClient
 from tests.load.recorder import Recorder
 from tests.load.trace import Visit, read_visits
-from tests.oracle.history import write_client
+from tests.oracle.history import write_client, write_lists, write_rights
 from tests.support.commandline import parser
 
 REPORT_SECONDS = 0.5
 SETTLE_SECONDS = 0.5
 ORDER_BYTES = 16 * 1024 * 1024
 LOCATE_SECONDS = 5.0
+LIMITED_EVERY = 10
+"""One of so many clients is limited, where there are prefixes for it."""
+ATTEMPT_SECONDS = 3.0
+"""Mean time between two of its requests for what its token does not cover."""
 CHANGE_SECONDS = 0.2
 """A client that is not connected looks so often whether it may change its endpoints."""
 
@@ -77,6 +82,8 @@ class Plan(BaseModel, frozen=True):
     """Life of a token; None: that of the key's plan."""
     trace: Path | None = None
     """Clients and their subscriptions are those of this trace, and nobody swaps."""
+    limited: list[str] = []
+    """With an API key: prefixes. Every tenth client has a token for one of these only, and asks for other endpoints."""
 
 
 class ClientPool:
@@ -92,6 +99,10 @@ class ClientPool:
         self.interests = Interests(plan.endpoints, plan.communities, plan.seed)
         self.numbers: Counter[bool] = Counter()
         """Clients so far that ask for the data of updates, and that do not."""
+        self.rights: dict[str, list[str]] = {}
+        """The prefixes of the clients that are limited."""
+        self.lists: dict[int, tuple[str, ...]] = {}
+        """What collections listed, by stamp."""
         self.visits = [] if plan.trace is None else read_visits(plan.trace)
         wants: list[list[str] | None] = [list(visit.endpoints) for visit in self.visits] or [None] * plan.clients
         self.clients = [self._client(number, http, mine) for number, mine in enumerate(wants)]
@@ -102,20 +113,31 @@ class ClientPool:
 
     def _client(self, number: int, http: httpx.AsyncClient, wants: list[str] | None) -> Recorder:
         name, address = f"{number:05}", f"127.0.0.{1 + number % self.plan.addresses}"
-        if wants is None:
+        limited = self.plan.limited if self.plan.api_key and number % LIMITED_EVERY == LIMITED_EVERY - 1 else []
+        if limited:
+            prefix = limited[number // LIMITED_EVERY % len(limited)]
+            self.rights[name] = [prefix]
+            # The collection first.
+            wants = sorted(each for each in self.plan.endpoints if each.startswith(f"{prefix}/"))[
+                : self.plan.subscriptions
+            ]
+        elif wants is None:
             wants = self.interests.first(number, self.plan.subscriptions, self.random)
         random = Random(self.random.random())
         data = _chosen(number, self.plan.data)
         offers = {"data": data, "compression": _chosen(self.numbers[data], self.plan.compression)}
         self.numbers[data] += 1
-        token = None if self.credentials is None else self.credentials.function(name)
+        token = None if self.credentials is None else self.credentials.function(name, self.rights.get(name))
         own: dict[str, Any] = {"token": token, **offers, **({"http": http} if number < self.plan.probes else {})}
         urls = [f"ws://{host}:{port}{path}" for host, port, path in self.plan.servers]
         if self.plan.metadata:
             kind = PartitionedProbeClient if "http" in own else PartitionedLoadClient
-            return kind(name, address, urls, wants, random, locator=self.locator, **own)
-        simple = ProbeClient if "http" in own else LoadClient
-        return simple(name, address, urls, wants, random, filtered=self.plan.filtered, **own)
+            client: Recorder = kind(name, address, urls, wants, random, locator=self.locator, **own)
+        else:
+            simple = ProbeClient if "http" in own else LoadClient
+            client = simple(name, address, urls, wants, random, filtered=self.plan.filtered, **own)
+        client.lists = self.lists
+        return client
 
     def start(self) -> None:
         """Connect everybody who is there from the start."""
@@ -153,10 +175,22 @@ class ClientPool:
         if self.visits or not self.churn_seconds or self.plan.subscriptions >= len(self.plan.endpoints):
             return
         for client in self.clients:
-            if self.random.random() < seconds / self.churn_seconds:
+            if client.name in self.rights:
+                if self.random.random() < seconds / ATTEMPT_SECONDS:
+                    await client.attempt(self.random.choice(self._others(client)))
+            elif self.random.random() < seconds / self.churn_seconds:
                 wants = {endpoint.decode() for endpoint in client.wants}
                 another = self.interests.another(int(client.name), wants, self.random)
                 await client.swap(self.random.choice(sorted(wants)), another)
+
+    def _others(self, client: Recorder) -> list[str]:
+        (prefix,) = self.rights[client.name]
+        return [name for name in self.plan.endpoints if not name.startswith(f"{prefix}/")]
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of the endpoints whose data any client has held."""
+        held = {endpoint for client in self.clients for endpoint in client.held}
+        return sorted({kind_of(endpoint.decode()) for endpoint in held})
 
     def issue(self, seconds: int | None) -> None:
         """Set the life of the tokens that clients request from now on; None: that of the key's plan."""
@@ -202,6 +236,7 @@ class ClientPool:
             "without_data": sum(client.without_data for client in self.clients),
             "unexpected": len(unexpected),
             "unexpected_first": unexpected[:3],
+            "forbidden": sum(client.forbidden for client in self.clients),
             "behind": self.behind() if self.expected else None,
             "tokens": self.credentials.issued if self.credentials else 0,
             "refreshed": sum(client.refreshed for client in self.clients),
@@ -285,7 +320,9 @@ async def _finish(pool: ClientPool, folder: Path) -> None:
     for client in pool.clients:
         # Events after the end of the observation are not checked.
         write_client(folder, client.name, (event for event in client.events() if event.time <= end))
-    _say({**figures, "end": end})
+    write_lists(folder, "clients", pool.lists)
+    write_rights(folder, pool.rights)
+    _say({**figures, "kinds": pool.kinds(), "end": end})
 
 
 def _say(message: dict[str, Any]) -> None:

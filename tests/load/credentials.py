@@ -27,9 +27,9 @@ class Credentials:
         self._headers = {"Authorization": f"Bearer {key}"}
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    def function(self, user: str) -> TokenFunction:
-        """Return the function that requests the tokens of a user."""
-        return partial(self.token, subject=user)
+    def function(self, user: str, prefixes: list[str] | None = None) -> TokenFunction:
+        """Return the function that requests the tokens of a user, for some prefixes only if they are given."""
+        return partial(self.token, subject=user, **({} if prefixes is None else {"prefixes": prefixes}))
 
     async def token(self, **wanted: str | list[str]) -> str:
         """Return a new token. Raises ``NoToken`` if the Data Service refuses or does not answer."""

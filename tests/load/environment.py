@@ -6,12 +6,14 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
+from tests.load import mix
 from tests.load.bench import Goal
 from tests.load.brokers import Brokers
 from tests.load.client_process import ClientProcess
 from tests.load.clients import Plan
 from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene, attack, groups, traffic_plan
 from tests.load.injection.repartition import quiet_of, settings_of, variables_of
+from tests.load.mixed_writer import MixedWriter
 from tests.load.outsiders import watching
 from tests.load.plans import apply_file
 from tests.load.relay import Relay
@@ -44,9 +46,7 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
 
     async with Relay(bridge) as relay, Relay(server) as upstream:
         trace = None if scenario.trace is None else read_trace(Path(scenario.trace), batch=scenario.batch)
-        names = (
-            [f"/load-test/{number:03}" for number in range(scenario.endpoints)] if trace is None else trace.endpoints
-        )
+        names = _names(scenario) if trace is None else trace.endpoints
         more = [*_relay_settings(scenario, relay, upstream), *settings_of(scenario.faults, names)]
         if scenario.plan is not None:
             # Nobody has to move.
@@ -62,19 +62,20 @@ async def running_scene(scenario: Scenario, folder: Path, goals: list[Goal]) -> 
         variables |= scenario.variables
         trees = None if scenario.release is None else Trees(folder, scenario.release)
         options = [*scenario.options, *more, *attack.options_of(scenario.faults)]
-        tables = attack.tables_of(scenario.faults)
+        tables = attack.tables_of(scenario.faults) + (mix.TABLES if scenario.mixes else "")
         system = System(scenario.mode, folder, options, variables, tables, program=scenario.program, trees=trees)
         async with system, AsyncExitStack() as stack:
             key = await system.create_api_key() if scenario.tokens else ""
-            outsiders = await stack.enter_async_context(watching(system, names, key)) if key else None
             brokers = Brokers(system, scenario.kafka)
             writer = _writer(scenario, system, brokers, names, trace)
+            watched = writer.endpoints + (writer.collections if scenario.mixes else [])
+            outsiders = await stack.enter_async_context(watching(system, watched, key)) if key else None
             writer.quiet = quiet_of(scenario.faults, names)
             if scenario.plan is not None:
                 # A plan does not move endpoints that nobody has published.
                 await writer.put_all()
                 await apply_file(system, brokers.options, Path(scenario.plan))
-            async with ClientProcess(_plan(scenario, system, names, key)) as clients:
+            async with ClientProcess(_plan(scenario, system, watched, key)) as clients:
                 seed, quick = scenario.seed, scenario.quick
                 yield Scene(system, writer, brokers, clients, relay, upstream, seed, trace, quick, goals=goals)
             await writer.close()
@@ -107,11 +108,18 @@ def _relay_settings(scenario: Scenario, relay: Relay, upstream: Relay) -> list[s
     return [word for setting in settings for word in ("--set", setting)]
 
 
+def _names(scenario: Scenario) -> list[str]:
+    if scenario.mixes:
+        return mix.names_of(scenario.endpoints)
+    return [f"{mix.ROOT}{number:03}" for number in range(scenario.endpoints)]
+
+
 def _writer(scenario: Scenario, system: System, brokers: Brokers, names: list[str], trace: Trace | None) -> Writer:
     random = Random(scenario.seed)
     if scenario.to_topic and trace is not None:
         return TopicWriter(brokers, names, trace.watched, random)
-    return Writer(system.rest, system.write_key, names, random, rate=scenario.rate, points=scenario.points)
+    kind = MixedWriter if scenario.mixes else Writer
+    return kind(system.rest, system.write_key, names, random, rate=scenario.rate, points=scenario.points)
 
 
 def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Plan:
@@ -134,4 +142,5 @@ def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Pla
         api_key=key,
         token_seconds=scenario.token_seconds,
         trace=None if scenario.trace is None else Path(scenario.trace),
+        limited=mix.groups_of(names) if key else [],
     )

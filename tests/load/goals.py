@@ -1,16 +1,20 @@
 """Goals of a convergence run, and the negative controls of the oracle."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.load import mix
 from tests.load.bench import Goal
 from tests.load.injection.attack import ATTACK, MORE_SECONDS
 from tests.load.injection.repartition import SMOOTH, SOON_SECONDS
+from tests.load.mixed_writer import OPERATIONS
 from tests.load.scenario import Scenario
 from tests.oracle import Bounds, Report, judge, read_history
 from tests.oracle.judge import quantiles
 from tests.oracle.mutate import CONTROLS, EXPECTED, NotApplicable
+from tests.support.size import SIZE, RunSize
 
 RATE_SHARE = 0.98
 """Least share of the due updates that must arrive in a run without faults."""
@@ -43,6 +47,8 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
         Goal("messages that no client should be sent", "", 0, figures["clients"]["unexpected"]),
         Goal("restarts that no fault explains", "", 0, sum(figures["unexplained_restarts"].values())),
     ]
+    if scenario.mixes:
+        goals += _goals_of_mix(scenario, figures)
     if scenario.data:
         carried = figures["clients"]["with_data"]
         goals.append(Goal("updates that carried the data that was asked for", "", 1, carried, at_least=True))
@@ -71,6 +77,19 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
             least = round((fault.end - fault.start) / 2, 2)
             goals.append(Goal(f"{fault.kind} was felt, time behind", "s", least, round(behind, 2), at_least=True))
     return goals
+
+
+def _goals_of_mix(scenario: Scenario, figures: dict[str, Any]) -> Iterator[Goal]:
+    """Yield goals by which a run shows something about every kind; the smallest ones write for a second only."""
+    is_long = SIZE is not RunSize.SMOKE
+    missing = sorted(OPERATIONS - figures["operations"].keys()) if is_long else []
+    yield Goal(f"kinds of writes that were never accepted {missing or ''}".strip(), "", 0, len(missing))
+    if scenario.data and is_long:
+        kinds = float(len(figures["kinds"]))
+        yield Goal("kinds of data that clients held", "", len(mix.KINDS), kinds, at_least=True)
+    if scenario.tokens and scenario.churn_seconds and is_long:
+        refused = figures["clients"]["forbidden"]
+        yield Goal("I12, requests of clients without the right that were refused", "", 1, refused, at_least=True)
 
 
 def controls(folder: Path, bounds: Bounds, seed: int) -> list[Goal]:

@@ -1,7 +1,7 @@
 """Locates owners of endpoints by the metadata service, for all clients of a process."""
 
 import asyncio
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -15,6 +15,8 @@ class Located(NamedTuple):
     clone: int
     owners: dict[str, str | None]
     """URL by endpoint; None = it has no owner now, or is hot."""
+    rejected: dict[str, dict[str, Any]]
+    """The reason by endpoint for those that are not located."""
 
 
 class Locator:
@@ -42,4 +44,5 @@ class Locator:
             self.failed += 1
             return None
         body = answer.json()
-        return Located(body["clone"], {name: place["owner"] for name, place in body["endpoints"].items()})
+        owners = {name: place["owner"] for name, place in body["endpoints"].items()}
+        return Located(body["clone"], owners, body.get("rejected", {}))

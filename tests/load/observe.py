@@ -24,7 +24,7 @@ from tests.load.scenario import Outcome, Scenario
 from tests.load.system import NotUp, System
 from tests.load.trace import Trace
 from tests.oracle import Bounds, Fault, History, Uncertain, judge, read_history, write_history
-from tests.oracle.accounting import WIPE
+from tests.oracle.history import WIPE, write_client, write_lists
 from tests.oracle.judge import quantiles
 
 CONNECT_SECONDS, CONNECTS_PER_SECOND = 30.0, 50
@@ -40,8 +40,11 @@ FIGURES = (
         "tokens",
         "refreshed",
         "not_refreshed",
+        "forbidden",
     ),
 )
+REST = "rest"
+"""The client that holds what REST answers at the end."""
 QUIET_SECONDS = 1.0
 """Observation after convergence, for messages that must not come."""
 FAULT_SECONDS = 8.0
@@ -134,7 +137,10 @@ async def _observe(
     evicted = await system.evicted()
     final = await writer.final()
     display.show("writing histories")
+    events, lists = await writer.read_all()
     end = await clients.finish(folder)
+    write_client(folder, REST, events)
+    write_lists(folder, REST, lists)
     if repeated:
         repeated["frames"] = clients.figures["raw"] - repeated.pop("frames_before")
     figures = {
@@ -144,6 +150,8 @@ async def _observe(
         "write_answers": dict(writer.statuses),
         "converged_s_after_writes": converged,
         "clients": {name: clients.figures[name] for name in FIGURES},
+        "kinds": clients.figures["kinds"],
+        "operations": dict(writer.operations),
         "unexplained_restarts": unexplained,
         "kills": dict(system.kills),
         "evicted": evicted,

@@ -19,13 +19,18 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
 from diem.process.tasks import cancelled_at_the_end
+from diem.protocol.endpoints import coverage
 from diem.protocol.messages import SUBPROTOCOL
 from tests.load.bench import Goal
 from tests.load.credentials import Credentials
+from tests.load.mix import ROOT, groups_of
 from tests.load.system import System
 
 PERMITTED, FORBIDDEN = 20, 20
-"""Number of endpoints that the tokens of limited clients cover, and of others that they subscribe to as well."""
+"""Number of endpoints that the tokens of limited clients cover, and of others that they subscribe to as well.
+
+Besides, they have the right to one collection and its members, and ask for the other collections.
+"""
 AGAIN_SECONDS = 2.0
 RECONNECT_SECONDS = 0.5
 OPEN_SECONDS = 5.0
@@ -34,36 +39,50 @@ ADDRESS = "127.0.3.{}"
 KEPT = 5
 """Leaks that are kept as text."""
 _EDGES = ("websocket-", "proxy-", "composite-")
-_NAME = re.compile(r'"(/load-test/[^"]*)"')
+_NAME = re.compile(r'"(/load-test/[^"\\]*)"')
+"""A name in JSON, also in the list of a collection; not one that is quoted within a text."""
 
 
 class Rights(NamedTuple):
     """Endpoints that an outsider asks for: those that its token covers, and others."""
 
+    prefixes: list[str]
     permitted: list[str]
     others: list[str]
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "Rights":
-        """Divide some of the endpoints, and one that never exists."""
-        return cls(list(names[::5][:PERMITTED]), [*names[1::5][: FORBIDDEN - 1], "/load-test/none"])
+        """Divide some of the endpoints and collections, and one endpoint that never exists."""
+        plain = [name for name in names if not name.endswith("/")]
+        group = groups_of(plain)[:1]
+        prefixes = [*plain[::5][:PERMITTED], *group]
+        covered = coverage(tuple(prefixes))
+        members = [name for name in names if coverage(tuple(group))(name)] if group else []
+        others = [name for name in plain[1::5] if not covered(name)][: FORBIDDEN - 1]
+        collections = [name for name in names if name.endswith("/") and not covered(name)]
+        permitted = list(dict.fromkeys([*prefixes[:PERMITTED], *members[:PERMITTED]]))
+        return cls(prefixes, permitted, [*others, *collections, f"{ROOT}none"])
+
+    def covers(self, name: str) -> bool:
+        """Return whether a token for the prefixes covers an endpoint."""
+        return coverage(tuple(self.prefixes))(name)
 
 
 class Outsider:
-    """One of them, and what it was sent."""
+    """One of them, and what it was sent. ``rights`` are those of its token; None: it has no token."""
 
-    def __init__(self, kind: str, forbidden: frozenset[str]) -> None:
+    def __init__(self, kind: str, rights: Rights | None) -> None:
         self.kind = kind
         self.leaks: list[str] = []
         self.leaked = 0
         self.refused = 0
         """Number of names, requests and handshakes that were refused."""
         self.updates = 0
-        self._forbidden = forbidden
+        self._token = rights
 
     def check(self, text: str) -> None:
         """Check a message, of a WebSocket or of the metadata service."""
-        named = self._forbidden.intersection(_NAME.findall(text))
+        named = {name for name in _NAME.findall(text) if self._token is None or not self._token.covers(name)}
         message = orjson.loads(text)
         if not named:
             self.updates += message.get("type") == "update"
@@ -86,8 +105,7 @@ class Subscribing(Outsider):
     """
 
     def __init__(self, kind: str, url: str, rights: Rights, bearer: str = "", demoted_to: str = "") -> None:
-        forbidden = rights.others if bearer else [*rights.permitted, *rights.others]
-        super().__init__(kind, frozenset(forbidden))
+        super().__init__(kind, rights if bearer else None)
         self._url = url
         self._rights = rights
         self._demoted_to = demoted_to
@@ -139,8 +157,7 @@ class Locating(Outsider):
     """An outsider at the metadata service."""
 
     def __init__(self, kind: str, url: str, rights: Rights, bearer: str = "") -> None:
-        forbidden = rights.others if bearer else [*rights.permitted, *rights.others]
-        super().__init__(kind, frozenset(forbidden))
+        super().__init__(kind, rights if bearer else None)
         self._url = url
         self._question = {"endpoints": [*rights.permitted, *rights.others]}
         self._headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
@@ -192,7 +209,7 @@ async def watching(system: System, names: Sequence[str], key: str) -> AsyncItera
     rights = Rights.of(names)
     async with httpx.AsyncClient(base_url=system.rest, trust_env=False) as http:
         credentials = Credentials(http, key)
-        full, some = await credentials.token(), await credentials.token(prefixes=rights.permitted)
+        full, some = await credentials.token(), await credentials.token(prefixes=rights.prefixes)
     members: list[Subscribing | Locating] = []
     for place, url in _addresses(system):
         members += [

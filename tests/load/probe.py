@@ -7,9 +7,8 @@ from typing import Any
 import httpx
 
 from tests.load.client import LoadClient, PartitionedLoadClient
-from tests.load.datasets import stamp_of
+from tests.load.contents import GONE, NOTHING, Seen, answered
 from tests.load.recorder import Recorder
-from tests.oracle.history import Kind
 
 RETRY_SECONDS, RETRY_CAP_SECONDS = 0.5, 8.0
 
@@ -45,12 +44,11 @@ class Fetching(Recorder):
         failures = 0
         while True:
             self._outdated.discard(endpoint)
-            version, stamp = await self._fetched(endpoint)
+            version, seen = await self._fetched(endpoint)
             if version is not None and version > self.held.get(endpoint, 0):
-                self.held[endpoint] = version
                 # An update that REST was faster with is dropped when it comes.
                 self.announced[endpoint] = max(version, self.announced.get(endpoint, 0))
-                self.record(Kind.HELD, endpoint, version, stamp, time=monotonic())
+                self.hold(endpoint, version, seen, monotonic())
             if version is not None and self.held.get(endpoint, 0) >= self.announced.get(endpoint, 0):
                 if endpoint not in self._outdated:
                     return
@@ -58,17 +56,22 @@ class Fetching(Recorder):
             await asyncio.sleep(self.random.random() * min(RETRY_CAP_SECONDS, RETRY_SECONDS * 2**failures))
             failures += 1
 
-    async def _fetched(self, endpoint: bytes) -> tuple[int | None, int]:
-        """Return REST's version with the stamp of its data, 0 for a deletion; None without an answer or a version."""
+    async def _fetched(self, endpoint: bytes) -> tuple[int | None, Seen]:
+        """Return REST's version with its data; None without an answer or a version."""
         self.fetches += 1
         try:
-            answer = await self._reads.get(f"/v1/data{endpoint.decode()}")
+            return await read(self._reads, endpoint.decode())
         except httpx.HTTPError:
-            return None, 0
-        if answer.status_code not in (200, 410):
-            return None, 0
-        version = int(answer.json()["version"])
-        return version, stamp_of(answer.content, endpoint, version) if answer.status_code == 200 else 0
+            return None, NOTHING
+
+
+async def read(http: httpx.AsyncClient, endpoint: str) -> tuple[int | None, Seen]:
+    """Return REST's version of an endpoint with its data; None if there is no version. Raises ``httpx.HTTPError``."""
+    answer = await http.get(f"/v1/data{endpoint}")
+    if answer.status_code == httpx.codes.OK:
+        return answered(answer.headers, answer.content, endpoint)
+    gone = answer.status_code == httpx.codes.GONE
+    return (int(answer.json()["version"]), GONE) if gone else (None, NOTHING)
 
 
 class ProbeClient(Fetching, LoadClient):

@@ -2,16 +2,16 @@
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 from time import monotonic
 from typing import Any
 
 from diem.links.client import BaseClient
 from diem.process.tasks import on_failure
-from diem.protocol.update import DATA_FIELD
+from diem.protocol.update import DATA_FIELD, GONE_TAIL
 from tests.load import wire
-from tests.load.datasets import stamp_of
+from tests.load.contents import GONE, Seen, carried
 from tests.load.link import Link, RecordedLink
 from tests.oracle.history import LEFT, Event, Kind
 from tools.load.client import follow
@@ -56,6 +56,8 @@ class Recorder(BaseClient):
         self.announced: dict[bytes, int] = {}
         self.held: dict[bytes, int] = {}
         """Versions whose data came with an update, or was fetched."""
+        self.lists: dict[int, tuple[str, ...]] = {}
+        """What collections listed, by stamp."""
         self.rows: list[Row] = []
         self.links: list[Link] = []
         """The open connections."""
@@ -82,6 +84,10 @@ class Recorder(BaseClient):
         self.unexpected: list[str] = []
         """Messages that servers must never send to this client."""
         self.random = random
+        self.attempted: set[bytes] = set()
+        """Endpoints without the right to them that it has subscribed to all the same."""
+        self.forbidden = 0
+        """Number of refusals of these."""
         self.leaving = False
         self.refreshed = 0
         """Number of tokens that servers have accepted on open connections."""
@@ -126,6 +132,12 @@ class Recorder(BaseClient):
         if self.connected:
             await self.add(new)
             await self.remove(old)
+
+    async def attempt(self, endpoint: str) -> None:
+        """Subscribe to an endpoint that the client's token does not cover. No effect while not connected."""
+        if self.connected:
+            self.attempted.add(endpoint.encode())
+            await self.subscribe({endpoint: None})
 
     def drop(self) -> None:
         """Abort every connection, as a network failure would."""
@@ -186,19 +198,25 @@ class Recorder(BaseClient):
 
     def _record_data(self, found: Iterable[tuple[bytes, bytes, bytes]], time: float, link: int) -> None:
         for endpoint, digits, rest in found:
-            if not rest.startswith(DATA_FIELD):
+            gone = rest == GONE_TAIL
+            if not gone and not rest.startswith(DATA_FIELD):
                 self.without_data += rest == b"}"
                 self._record_updates([(endpoint, digits)], time, link)
                 continue
-            self.with_data += 1
+            self.with_data += not gone
             version = int(digits)
             if version > self.announced.get(endpoint, 0):
                 self.announced[endpoint] = version
                 self.record(Kind.UPDATE, endpoint, version, time=time, link=link)
             if version > self.held.get(endpoint, 0):
-                self.held[endpoint] = version
-                stamp = stamp_of(rest[len(DATA_FIELD) : -1], endpoint, version)
-                self.record(Kind.HELD, endpoint, version, stamp, time=time, link=link)
+                self.hold(endpoint, version, GONE if gone else carried(rest, endpoint, version), time, link)
+
+    def hold(self, endpoint: bytes, version: int, seen: Seen, time: float, link: int = 0) -> None:
+        """Record that the client has the data of a version."""
+        self.held[endpoint] = version
+        self.record(Kind.HELD, endpoint, version, seen.stamp, time=time, link=link)
+        if seen.members is not None:
+            self.lists[seen.stamp] = seen.members
 
     def _record_updates(self, found: Iterable[tuple[bytes, bytes]], time: float, link: int) -> None:
         announced, record = self.announced, self.rows.append
@@ -234,8 +252,15 @@ class Recorder(BaseClient):
             if why["code"] == "not_owner":
                 self.moves += 1
             else:
-                self.unexpected.append(f"{name}: {why}"[:300])
+                self.count_refusal(why, name)
             self.record(Kind.REJECTED, name.encode(), time=time, link=link.number)
+
+    def count_refusal(self, why: Mapping[str, Any], name: str) -> None:
+        """Count the refusal of an endpoint: only one that the client has no right to may be refused."""
+        if why.get("code") == "forbidden" and name.encode() in self.attempted:
+            self.forbidden += 1
+        else:
+            self.unexpected.append(f"{name}: {why}"[:300])
 
     def _record_names(self, message: dict[str, Any], time: float, link: Link) -> None:
         kind = Kind(message["type"])

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from diem.kafka.config import KafkaOptions
 from tests.load.bench import Goal
-from tests.load.datasets import POINTS
+from tests.load.contents import POINTS
 from tests.load.injection import PARTITIONED
 from tests.oracle import Bounds, Report
 from tests.support.size import SIZE, RunSize
@@ -30,6 +30,8 @@ class Scenario:
     communities: int = 0
     """Number of groups of clients with common interests; 0 = any interests."""
     endpoints: int = 200
+    mixed: bool = True
+    """Endpoints of every kind (``mix``), without a trace; False: series only."""
     rate: float = 1000.0
     """Updates per second."""
     churn_seconds: float = 20.0
@@ -100,6 +102,11 @@ class Scenario:
     def partitioned(self) -> bool:
         """Whether servers divide the endpoints."""
         return self.mode in PARTITIONED
+
+    @property
+    def mixes(self) -> bool:
+        """Whether there are endpoints of every kind: not of those of a trace, or of a release that has series only."""
+        return self.mixed and self.trace is None and self.release is None
 
     @property
     def compresses(self) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from diem.links.client import Timing
 from diem.protocol.update import UPDATE, Change, encode
 from tests.load.client import LoadClient
-from tests.load.datasets import UNKNOWN, dataset
+from tests.load.contents import UNKNOWN, dataset
 from tests.oracle import Event, History, Kind, judge
 from tests.oracle.history import Accepted
 from tests.oracle.violations import WrongData

@@ -3,16 +3,18 @@
 import orjson
 import pytest
 
-from tests.load.outsiders import Outsider, Outsiders, Rights
+from tests.load import mix
+from tests.load.outsiders import PERMITTED, Outsider, Outsiders, Rights
 
-NAMES = [f"/load-test/{number:03}" for number in range(100)]
-RIGHTS = Rights.of(NAMES)
+NAMES = mix.names_of(100)
+RIGHTS = Rights.of([*NAMES, *mix.collections_of(NAMES)])
 OTHER = RIGHTS.others[0]
+(OWN,) = [name for name in RIGHTS.permitted if name.endswith("/")]
 FORBIDDEN = {"code": "forbidden", "message": "not covered by the token"}
 
 
 def limited() -> Outsider:
-    return Outsider("limited", frozenset(RIGHTS.others))
+    return Outsider("limited", RIGHTS)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,8 @@ def limited() -> Outsider:
         {"type": "moved", "endpoints": [RIGHTS.permitted[0], OTHER]},
         {"type": "status", "live": False, "endpoints": [OTHER]},
         {"clone": 1, "endpoints": {OTHER: {"owner": "ws://127.0.0.1:1/ws"}}},
+        {"type": "update", "endpoint": OWN, "version": 1, "data": {"members": [f"{OWN}1", OTHER]}},
+        {"type": "update", "endpoint": mix.ROOT, "version": 1},
     ],
     ids=lambda message: "-".join(sorted(message)),
 )
@@ -35,7 +39,7 @@ def test_message_that_names_an_endpoint_without_the_right_is_a_leak(message: dic
     assert (outsider.leaked, outsider.refused) == (1, 0)
     leak, *_ = Outsiders([outsider]).goals()
     assert not leak.reached
-    assert OTHER in leak.name
+    assert OTHER in leak.name or f'"{mix.ROOT}"' in leak.name
 
 
 def test_refusal_is_no_leak_and_permitted_updates_are_counted() -> None:
@@ -44,9 +48,10 @@ def test_refusal_is_no_leak_and_permitted_updates_are_counted() -> None:
         {"type": "subscribed", "id": 1, "endpoints": {RIGHTS.permitted[0]: 1}, "rejected": {OTHER: FORBIDDEN}},
         {"type": "error", "id": 1, "code": "unauthorised", "message": "a token is needed"},
         {"type": "update", "endpoint": RIGHTS.permitted[0], "version": 1},
+        {"type": "update", "endpoint": OWN, "version": 1, "data": {"members": [f"{OWN}1"], "text": f'"{OTHER}"'}},
     ):
         outsider.check(orjson.dumps(message).decode())
-    assert (outsider.leaked, outsider.refused, outsider.updates) == (0, 2, 1)
+    assert (outsider.leaked, outsider.refused, outsider.updates) == (0, 2, 2)
     assert all(goal.reached for goal in Outsiders([outsider]).goals())
 
 
@@ -55,11 +60,14 @@ def test_outsiders_that_were_never_refused_prove_nothing() -> None:
 
 
 def test_stranger_with_an_update_of_any_endpoint_is_found() -> None:
-    stranger = Outsider("stranger at nginx", frozenset())
+    stranger = Outsider("stranger at nginx", None)
     stranger.check('{"type":"update","endpoint":"/elsewhere","version":1}')
     assert [goal.measured for goal in Outsiders([stranger]).goals()][1] == 1
 
 
 def test_permitted_and_other_endpoints_are_different_ones() -> None:
-    assert not set(RIGHTS.permitted) & set(RIGHTS.others)
-    assert len(RIGHTS.permitted) == len(RIGHTS.others) == 20
+    assert all(map(RIGHTS.covers, RIGHTS.permitted))
+    assert not any(map(RIGHTS.covers, RIGHTS.others))
+    assert len([name for name in RIGHTS.others if name.endswith("/")]) > 2
+    assert 2 * PERMITTED > len(RIGHTS.permitted) > PERMITTED
+    assert len(RIGHTS.permitted) + len(RIGHTS.others) <= 100

@@ -27,6 +27,8 @@ class Group:
         servers.own(a=self.a, c=self.c)
         self.owners = {"/a": self.a, "/c": self.c}
         """What the metadata service answers; no owners: it is down."""
+        self.forbidden: set[str] = set()
+        """Endpoints that the client has no right to."""
         self.questions: list[dict[str, Any]] = []
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._locate), base_url="http://metadata/v1/")
         self.locator = Locator(http)
@@ -36,9 +38,12 @@ class Group:
 
     def _locate(self, request: httpx.Request) -> httpx.Response:
         self.questions.append(orjson.loads(request.content))
-        found = {name: self.owners.get(name) for name in self.questions[-1]["endpoints"]}
+        asked = self.questions[-1]["endpoints"]
+        found = {name: self.owners.get(name) for name in asked if name not in self.forbidden}
         places = {name: {"owner": server and server.url} for name, server in found.items()}
-        return httpx.Response(200 if self.owners else 503, json={"clone": 2, "endpoints": places})
+        rejected = {name: {"code": "forbidden", "message": "not covered"} for name in self.forbidden & {*asked}}
+        body = {"clone": 2, "endpoints": places, **({"rejected": rejected} if rejected else {})}
+        return httpx.Response(200 if self.owners else 503, json=body)
 
     async def update(self, server: FakeServer, name: str) -> None:
         """Accept a change, and announce it by a server."""
@@ -131,4 +136,20 @@ async def test_refusals_are_unexpected_but_those_of_a_server_that_is_no_owner() 
         await group.client.add("/e")
         await group.a.send({"type": "error", "id": None, "code": "rate", "message": "no"})
         await until(lambda: len(group.client.unexpected) == 2)
+        group.client.unexpected.clear()
+
+
+async def test_endpoint_without_the_right_is_refused_by_the_metadata_service_and_the_others_go_on() -> None:
+    async with running() as group:
+        group.client.start(0)
+        await until(lambda: group.client.connected)
+        group.forbidden = {"/b"}
+        await group.client.attempt("/b")
+        await until(lambda: group.client.forbidden)
+        await group.update(group.a, "/a")
+        assert not group.client.unexpected
+        group.forbidden = {"/d"}
+        await group.client.subscribe({"/d": None})
+        await until(lambda: group.client.unexpected)
+        assert group.client.forbidden == 1
         group.client.unexpected.clear()

@@ -15,7 +15,7 @@ from services.data.publisher.log import PRODUCER
 from tests.load.brokers import Brokers
 from tests.load.system import NotUp
 from tests.load.writes import Writer
-from tests.oracle.history import Accepted
+from tests.oracle.history import Accepted, Event
 
 MAX_WRITE: Final = 2_000
 """Records of a write: those of one partition are one batch, which has a limit of bytes."""
@@ -64,6 +64,10 @@ class TopicWriter(Writer):
     async def final(self) -> dict[str, int]:
         """Return the newest versions: there is no other source of them."""
         return self.newest()
+
+    async def read_all(self) -> tuple[list[Event], dict[int, tuple[str, ...]]]:
+        """Return nothing: REST has no data."""
+        return [], {}
 
     def changed_since(self, time: float) -> int:
         """Return the number of changes accepted since ``time``, including those that nobody watches."""

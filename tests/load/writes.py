@@ -2,19 +2,21 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count, takewhile
 from random import Random
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import httpx
 import orjson
 
-from tests.load.datasets import POINTS, dataset
+from tests.load.contents import POINTS, dataset
+from tests.load.mix import collections_of
+from tests.load.probe import read
 from tests.load.trace import Write
-from tests.oracle.history import Accepted, Uncertain
+from tests.oracle.history import Accepted, Event, Kind, Uncertain
 
 BATCH = 50
 WORKERS = 8
@@ -33,6 +35,27 @@ class WriteRefused(Exception):
     """The Data Service rejected a valid write, or did not accept it within a minute."""
 
 
+class Content(NamedTuple):
+    """What a write makes of an endpoint: fields of :class:`~tests.oracle.history.Accepted`."""
+
+    stamp: int = 0
+    change: Any = None
+    ttl: float = 0.0
+    after: int = 0
+
+
+class Answer(NamedTuple):
+    """The answer to a request, and when that was first sent."""
+
+    status: int
+    body: bytes
+    begun: float
+
+    def json(self) -> Any:
+        """Return the parsed body."""
+        return orjson.loads(self.body)
+
+
 class Writer:
     """Changes endpoints of a Data Service and records the accepted changes.
 
@@ -40,6 +63,8 @@ class Writer:
     repeated with the same key, and the lost attempt is kept as :class:`Uncertain`: a wiped store may have forgotten
     the key.
     """
+
+    connections: ClassVar[int] = WORKERS + 1
 
     def __init__(
         self,
@@ -58,7 +83,11 @@ class Writer:
         """Seconds from the due time of a request until its 2xx."""
         self.statuses: Counter[str] = Counter()
         self.requests = 0
+        self.operations: Counter[str] = Counter()
+        """Accepted writes of a mix of kinds."""
         self.endpoints = list(endpoints)
+        self.collections = collections_of(endpoints)
+        """The collections that the endpoints make, which clients may subscribe to as well."""
         self.quiet: frozenset[str] = frozenset()
         """Endpoints that change only by :meth:`change`, so that a missed update is not soon followed by another."""
         self._random = random
@@ -73,7 +102,7 @@ class Writer:
             timeout=TIMEOUT_SECONDS,
             trust_env=False,
             transport=transport,
-            limits=httpx.Limits(max_connections=WORKERS + 1),
+            limits=httpx.Limits(max_connections=self.connections),
         )
 
     async def close(self) -> None:
@@ -129,10 +158,28 @@ class Writer:
                 tasks.create_task(self._work(due))
 
     async def final(self) -> dict[str, int]:
-        """Return REST's version of every endpoint, including deleted ones."""
+        """Return REST's version of every endpoint, including deleted ones, and of the collections (0: unknown)."""
         answer = await self._http.get("/v1/endpoints?gone=true")
         answer.raise_for_status()
-        return {entry["endpoint"]: entry["version"] for entry in answer.json()["endpoints"]}
+        versions = {entry["endpoint"]: entry["version"] for entry in answer.json()["endpoints"]}
+        return versions | {name: (await read(self._http, name))[0] or 0 for name in self.collections}
+
+    async def read_all(self) -> tuple[list[Event], dict[int, tuple[str, ...]]]:
+        """Return the data that REST has of every endpoint, as the events of a client, and the lists of collections."""
+        events, lists, slots = list[Event](), dict[int, tuple[str, ...]](), asyncio.Semaphore(WORKERS)
+
+        async def one(name: str) -> None:
+            async with slots:
+                version, seen = await read(self._http, name)
+            if version is not None:
+                events.append(Event(monotonic(), Kind.HELD, name, version, seen.stamp))
+            if seen.members is not None:
+                lists[seen.stamp] = seen.members
+
+        async with asyncio.TaskGroup() as tasks:
+            for name in [*self.endpoints, *self.collections]:
+                tasks.create_task(one(name))
+        return events, lists
 
     def changed_since(self, time: float) -> int:
         """Return the number of changes accepted since ``time``, without repeated requests."""
@@ -155,27 +202,44 @@ class Writer:
         """Send a request; return its number, from 1. Some are repeated with their key, if ``repeats``."""
         self.requests += 1
         number = self.requests
-        key, stamps = f"load-{self._random.getrandbits(64):016x}", self._stamps(endpoints)
-        body = orjson.dumps({"datasets": [dataset(name, stamp, self._points) for name, stamp in stamps.items()]})
+        key, (body, contents) = self._key(), self._bulk(endpoints)
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        answer = await self._ask("PUT", "/v1/data", stamps, headers, body)
+        answer = await self._ask("PUT", "/v1/data", contents, headers, body)
         self.latencies.append(monotonic() - due)
-        self._accept(answer.json()["accepted"], key, stamps)
+        self._accept(answer.json()["accepted"], key, contents, answer.begun)
         if repeats and number % REPEAT_EVERY == 0:
-            again = await self._ask("PUT", "/v1/data", stamps, headers, body)
-            self._accept(again.json()["accepted"], key, stamps)
+            again = await self._ask("PUT", "/v1/data", contents, headers, body)
+            self._accept(again.json()["accepted"], key, contents, answer.begun)
         return number
 
+    def _bulk(self, endpoints: Sequence[str]) -> tuple[bytes, dict[str, Content]]:
+        """Return the body of a request for several endpoints, and what it makes of each."""
+        stamps = self._stamps(endpoints)
+        body = orjson.dumps({"datasets": [dataset(name, stamp, self._points) for name, stamp in stamps.items()]})
+        return body, {name: Content(stamp) for name, stamp in stamps.items()}
+
     async def _delete(self, endpoint: str) -> None:
-        key = f"load-{self._random.getrandbits(64):016x}"
-        answer = await self._ask("DELETE", f"/v1/data{endpoint}", {endpoint: 0}, {"Idempotency-Key": key})
-        if answer.status_code == 200:
-            self._accept([answer.json()], key, {endpoint: 0}, gone=True)
+        key, contents = self._key(), {endpoint: Content()}
+        # Deleting what another worker has deleted is no fault.
+        answer = await self._ask(
+            "DELETE", f"/v1/data{endpoint}", contents, {"Idempotency-Key": key}, refusals=(404, 410)
+        )
+        if answer.status == httpx.codes.OK:
+            self._accept([answer.json()], key, contents, answer.begun, gone=True)
 
     async def _ask(
-        self, method: str, path: str, stamps: Mapping[str, int], headers: dict[str, str], body: bytes = b""
-    ) -> httpx.Response:
-        give_up = monotonic() + GIVE_UP_SECONDS
+        self,
+        method: str,
+        path: str,
+        contents: Mapping[str, Content],
+        headers: dict[str, str],
+        body: bytes = b"",
+        *,
+        refusals: Collection[int] = (),
+    ) -> Answer:
+        """Return the 2xx, or an answer with one of the statuses ``refusals``. Raises ``WriteRefused``."""
+        begun = monotonic()
+        give_up = begun + GIVE_UP_SECONDS
         while True:
             await self._going.wait()
             start = monotonic()
@@ -184,12 +248,12 @@ class Writer:
                 answer = await self._http.request(method, path, content=body, headers=headers)
             except httpx.TransportError as error:
                 self.statuses[type(error).__name__] += 1
-                self.uncertain += [Uncertain(name, start, monotonic(), stamp) for name, stamp in stamps.items()]
+                now = monotonic()
+                self.uncertain += [Uncertain(name, start, now, it.stamp, it.change) for name, it in contents.items()]
             else:
                 self.statuses[str(answer.status_code)] += 1
-                # Deleting what another worker has deleted is no fault.
-                if answer.is_success or (method == "DELETE" and answer.status_code in (404, 410)):
-                    return answer
+                if answer.is_success or answer.status_code in refusals:
+                    return Answer(answer.status_code, answer.content, begun)
                 if answer.status_code not in _RETRIED:
                     raise WriteRefused(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
                 wait += float(answer.headers.get("Retry-After", 0))
@@ -197,11 +261,23 @@ class Writer:
                 raise WriteRefused(f"{method} {path}: no 2xx within {GIVE_UP_SECONDS:.0f} s, but {dict(self.statuses)}")
             await asyncio.sleep(wait)
 
-    def _accept(self, items: list[dict[str, Any]], key: str, stamps: Mapping[str, int], *, gone: bool = False) -> None:
+    def _accept(
+        self,
+        items: list[dict[str, Any]],
+        key: str,
+        contents: Mapping[str, Content],
+        begun: float,
+        *,
+        gone: bool = False,
+    ) -> None:
         now = monotonic()
-        self.accepted += [
-            Accepted(item["endpoint"], item["version"], now, gone, key, stamps[item["endpoint"]]) for item in items
-        ]
+        for item in items:
+            name = item["endpoint"]
+            stamp, change, ttl, after = contents[name]
+            self.accepted.append(Accepted(name, item["version"], now, gone, key, stamp, change, begun, ttl, after))
+
+    def _key(self) -> str:
+        return f"load-{self._random.getrandbits(64):016x}"
 
     def _stamps(self, endpoints: Sequence[str]) -> dict[str, int]:
         """Return a stamp for the new dataset of each endpoint, which no other one has."""

@@ -15,7 +15,7 @@ from tests.load.injection.repartition import REPARTITIONS
 from tests.load.injection.scene import Inject, Scene
 from tests.load.injection.traffic_plan import LEARNED, learned_plan
 from tests.load.injection.upgrade import ROLLBACK, UPGRADE, rolled_back, upgraded
-from tests.oracle.accounting import WIPE
+from tests.oracle.history import WIPE
 
 __all__ = [
     "ATTACK",

@@ -22,8 +22,8 @@ from diem.protocol.codes import Close
 from diem.protocol.messages import SUBPROTOCOL
 from tests.load.attackers import BELOW, Plan
 from tests.load.bench import Goal
+from tests.load.contents import dataset
 from tests.load.credentials import Credentials
-from tests.load.datasets import dataset
 from tests.load.injection.repartition import lost
 from tests.load.injection.scene import Scene
 from tests.oracle.history import Fault

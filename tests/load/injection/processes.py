@@ -5,8 +5,7 @@ import signal
 from time import monotonic
 
 from tests.load.injection.scene import Inject, Scene
-from tests.oracle.accounting import WIPE
-from tests.oracle.history import Fault
+from tests.oracle.history import WIPE, Fault
 
 EMPTY_SECONDS = 4.0
 """Time for which a wiped store stays empty, so that its readers drop what they held."""

@@ -82,20 +82,33 @@ class StoreIndex:
         """A heap of times and names: of each endpoint its earliest entry, and later ones once it is due."""
         self._expiring: dict[str, int] = {}
         """The earliest entry of each name."""
+        self.collections = 0
+        """Number of heads of collections, those of deleted ones included."""
         self._names: list[str] = []
+        self._collection_names: list[str] = []
         self._listed = 0
-        """Number of heads whose names are in :attr:`_names`, or that are collections."""
+        """Number of heads whose names are in these lists."""
         self._listeners: list[Callable[[], Any]] = []
 
     @property
     def names(self) -> Sequence[str]:
         """Return all names but those of collections, sorted; the returned list does not change."""
+        self._list()
+        return self._names
+
+    @property
+    def collection_names(self) -> Sequence[str]:
+        """Return the names of all collections, sorted; the returned list does not change."""
+        self._list()
+        return self._collection_names
+
+    def _list(self) -> None:
         if self._listed < len(self.heads):
             # New heads are last: sorting two sorted runs is cheap.
-            new = [name for name in islice(self.heads, self._listed, None) if not is_collection(name)]
-            self._names = sorted([*self._names, *new])
+            new = [*islice(self.heads, self._listed, None)]
+            self._names = sorted([*self._names, *(name for name in new if not is_collection(name))])
+            self._collection_names = sorted([*self._collection_names, *filter(is_collection, new)])
             self._listed = len(self.heads)
-        return self._names
 
     def content_of(self, collection: str) -> bytes:
         """Return the canonical content of a collection: its members, sorted."""
@@ -170,7 +183,9 @@ class StoreIndex:
         count, heads = 0, list(heads)
         self.revision += 1
         for head in heads:
-            self._join(self.heads.get(head.endpoint), head)
+            before = self.heads.get(head.endpoint)
+            self._join(before, head)
+            self.collections += before is None and is_collection(head.endpoint)
             self.heads[head.endpoint] = head
             self.gone.pop(head.endpoint, None)
             if head.expires_ms and not head.gone:
@@ -199,7 +214,8 @@ class StoreIndex:
         names = [head.endpoint for head in takewhile(lambda head: head.sequence <= upto, self.gone.values())]
         for name in names:
             del self.heads[name], self.gone[name]
-        self._names, self._listed = [], 0
+            self.collections -= is_collection(name)
+        self._names, self._collection_names, self._listed = [], [], 0
         self.revision += 1
         self.changes.remove(name.encode() for name in names)
         self.changes.advance(upto)

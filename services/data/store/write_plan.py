@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -32,6 +32,8 @@ LATEST_MS: Final = 4_102_444_800_000
 """Start of the years 2020 and 2100, between which a clock is trusted: its versions are permanent."""
 LAST_VERSION: Final = GREATEST_VERSION - 1_000
 """Version from which an endpoint cannot change; the rest is for writes with repeated endpoints."""
+COLLECTIONS_PER_ENDPOINT: Final = 2
+"""Collections that there may be for each endpoint of a limit: a name of 256 bytes makes up to 126."""
 _DELETED: Final = "deleted ones included until they are forgotten"
 
 
@@ -183,6 +185,10 @@ class WritePlan:
     """Heads of an earlier commit with a lost answer."""
     forgotten: int = 0
     """The sequence up to which deleted endpoints are forgotten."""
+    created: list[str] = field(default_factory=list)
+    """Endpoints that are not in the store yet."""
+    collections: set[str] = field(default_factory=set)
+    """The same of the collections that they make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +202,7 @@ class Basis:
     sequence: int
     """The counter."""
     count: int
-    """Number of endpoints in the store, including deleted ones not yet forgotten."""
+    """Number of endpoints in the store without collections, including deleted ones not yet forgotten."""
     max_endpoints: int
     now_ms: int
     """The time of acceptance."""
@@ -208,8 +214,12 @@ class Basis:
     """Returns the number of members of a collection."""
     floor: int = 0
     """Versions of endpoints not in the store begin above this."""
+    collections: int = 0
+    """Number of collections in the store, counted as endpoints are."""
     names: Sequence[str] = ()
-    """All endpoints in the store, sorted."""
+    """All endpoints in the store, sorted, if any write has a bound."""
+    collection_names: Sequence[str] = ()
+    """The same of collections."""
 
 
 def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
@@ -253,8 +263,8 @@ def _apply(so_far: WritePlan, write: Write, current: Mapping[str, EndpointHead |
         return [_patch(so_far, write, write.patch, current[write.patch.endpoint], basis)]
     for each in write.representations:
         _check(each, current[each.endpoint])
-    if new := sum(head is None for head in current.values()):
-        _check_room(so_far, write, basis, new)
+    if new := [endpoint for endpoint, head in current.items() if head is None]:
+        _make_room(so_far, write, basis, new)
     return [_put(so_far, write, each, basis) for each in write.representations]
 
 
@@ -262,17 +272,39 @@ def _has_expired(head: EndpointHead | None, basis: Basis) -> bool:
     return head is not None and not head.gone and 0 < head.expires_ms <= basis.steady_ms
 
 
-def _check_room(so_far: WritePlan, write: Write, basis: Basis, new: int) -> None:
-    added = [endpoint for endpoint in so_far.heads if endpoint not in basis.heads]
-    if basis.count + len(added) + new > basis.max_endpoints:
+def _make_room(so_far: WritePlan, write: Write, basis: Basis, new: Sequence[str]) -> None:
+    """Note new endpoints, and the collections that these make; raises TooManyEndpoints."""
+    endpoints = [*so_far.created, *new]
+    collections = so_far.collections | _missing(new, basis.heads, so_far.collections)
+    many, bound = COLLECTIONS_PER_ENDPOINT * basis.max_endpoints, write.bound
+    if basis.count + len(endpoints) > basis.max_endpoints:
         raise TooManyEndpoints(f"the store may hold {basis.max_endpoints} endpoints, {_DELETED}")
-    bound = write.bound
-    if bound is not None and bound.count(basis.names) + sum(map(bound.covers, added)) + new > bound.most:
+    if basis.collections + len(collections) > many:
+        raise TooManyEndpoints(f"the store may hold {many} collections, {_DELETED}: use names with fewer segments")
+    if bound is not None:
         below = f" below {' '.join(bound.prefixes)}" if bound.prefixes else ""
-        raise TooManyEndpoints(
-            f"this write key may make endpoints while there are fewer than {bound.most}{below}, {_DELETED}: "
-            "a key made with a greater --endpoints may make more"
-        )
+        if bound.count(basis.names) + sum(map(bound.covers, endpoints)) > bound.most:
+            raise TooManyEndpoints(
+                f"this write key may make endpoints while there are fewer than {bound.most}{below}, {_DELETED}: "
+                "a key made with a greater --endpoints may make more"
+            )
+        many = COLLECTIONS_PER_ENDPOINT * bound.most
+        if bound.count(basis.collection_names) + sum(map(bound.covers, collections)) > many:
+            raise TooManyEndpoints(
+                f"there may be {many} collections{below} for this write key, {_DELETED}: use names with fewer segments"
+            )
+    so_far.created, so_far.collections = endpoints, collections
+
+
+def _missing(endpoints: Iterable[str], *known: Container[str]) -> set[str]:
+    """Return the collections of ``endpoints``, and those of these, that are not known."""
+    found = set[str]()
+    for endpoint in endpoints:
+        name = collection_of(endpoint)
+        while name and name not in found and not any(name in each for each in known):
+            found.add(name)
+            name = collection_of(name)
+    return found
 
 
 def _check(new: Representation, head: EndpointHead | None) -> None:

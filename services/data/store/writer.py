@@ -10,6 +10,7 @@ import structlog
 
 from diem.process.backoff import wait
 from diem.process.clock import Clock
+from diem.protocol.endpoints import is_collection
 from services.data.errors import StoreInUse, StoreUnavailable, WrongClock
 from services.data.kinds import Representation
 from services.data.limits import WriterLimits
@@ -317,12 +318,14 @@ class Writer:
         await self._forget()
         writes, cursor, steady_ms = [pending.write for pending in group], self._cursor, self._steady.now_ms()
         deletions = self._retention.deletions(self._ages.now_ms())
+        bound = any(write.bound is not None for write in writes)
+        names = (self._index.names, self._index.collection_names) if bound else ((), ())
         planned = await self._database.commit(
             Group(
                 known=self._index.changes.sequence,
                 keys=sorted({write.key.key for write in writes if write.key is not None}),
                 patched=sorted({write.patch.endpoint for write in writes if write.patch is not None}),
-                decide=lambda state: self._decide(writes, state, now_ms, steady_ms),
+                decide=lambda state: self._decide(writes, state, now_ms, steady_ms, names),
                 retention_ms=self._ages.reached_ms(),
                 deletions=deletions,
                 history=self._limits.history.old > 0,
@@ -343,22 +346,32 @@ class Writer:
         for pending, outcome in zip(group, planned.outcomes, strict=True):
             pending.settle(outcome)
 
-    def _decide(self, writes: Sequence[Write], state: GroupState, now_ms: int, steady_ms: int) -> WritePlan:
+    def _decide(
+        self,
+        writes: Sequence[Write],
+        state: GroupState,
+        now_ms: int,
+        steady_ms: int,
+        names: tuple[Sequence[str], Sequence[str]],
+    ) -> WritePlan:
         """Plan a group; called in the database's thread, while nothing changes the index."""
         index, counter = self._index, state.counter
         heads, changes = index.with_changes(state.missed, counter.forgotten)
+        collections = index.collections if heads is index.heads else sum(map(is_collection, heads))
         basis = Basis(
             heads=heads,
             replies=state.replies,
             sequence=counter.sequence,
-            count=len(heads),
+            count=len(heads) - collections,
             max_endpoints=self._limits.max_endpoints,
             now_ms=now_ms,
             steady_ms=steady_ms,
             contents=state.contents,
             count_of=lambda collection: index.count_of(collection) + changes[collection],
             floor=counter.floor,
-            names=index.names if any(write.bound is not None for write in writes) else (),
+            collections=collections,
+            names=names[0],
+            collection_names=names[1],
         )
         planned = plan(writes, basis)
         planned.missed, planned.forgotten = state.missed, counter.forgotten

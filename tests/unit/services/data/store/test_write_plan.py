@@ -1,9 +1,11 @@
 """The plan of a group of writes: versions, sequences, independent refusals, Idempotency-Keys."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 
+from diem.protocol.endpoints import collection_of, is_collection
 from diem.protocol.update import GONE
 from services.data.errors import EndpointDeleted, IdempotencyKeyReused, TooManyEndpoints, UnknownEndpoint, WrongUnit
 from services.data.kinds.series import Dataset, Point, build
@@ -37,8 +39,21 @@ class Fake:
         self._max = max_endpoints
 
     def do(self, *writes: Write) -> WritePlan:
-        names = sorted(self.heads)
-        basis = Basis(self.heads, self.remembered, self.sequence, len(self.heads), self._max, self.now_ms, names=names)
+        collections = sorted(filter(is_collection, self.heads))
+        names = sorted(self.heads.keys() - {*collections})
+        members = Counter(collection_of(name) for name, head in self.heads.items() if not head.gone)
+        basis = Basis(
+            self.heads,
+            self.remembered,
+            self.sequence,
+            len(names),
+            self._max,
+            self.now_ms,
+            count_of=members.__getitem__,
+            collections=len(collections),
+            names=names,
+            collection_names=collections,
+        )
         planned = plan(writes, basis)
         assert len(planned.outcomes) == len(writes)
         self.heads |= planned.heads
@@ -174,6 +189,40 @@ def test_endpoints_are_bounded_and_gone_ones_count() -> None:
 def test_endpoints_are_bounded_within_a_group() -> None:
     planned = Fake(max_endpoints=2).do(put(dataset("/a")), put(dataset("/b")), put(dataset("/c")))
     assert isinstance(planned.outcomes[2], TooManyEndpoints)
+
+
+def test_collections_do_not_count_as_endpoints_and_are_bounded_themselves() -> None:
+    store = Fake(max_endpoints=3)
+    assert versions(store.do(put(dataset("/a/b/c/1"))))
+    planned = store.do(put(dataset("/a/b/c/2")), put(dataset("/d/e/f/1")), put(dataset("/d/2")), put(dataset("/d/e/3")))
+    refused = [isinstance(outcome, TooManyEndpoints) for outcome in planned.outcomes]
+    assert refused == [False, False, True, True], "three endpoints"
+    assert sum(map(is_collection, store.heads)) == 6
+    for name in ("/a/b/c/1", "/a/b/c/2"):
+        store.do(Write(delete=name))
+    assert store.heads["/a/"].gone
+    # As if endpoints had been forgotten, and their collections not yet.
+    for name in ("/a/b/c/1", "/a/b/c/2"):
+        del store.heads[name]
+    (refusal,) = store.do(put(dataset("/g/1"))).outcomes
+    assert "may hold 6 collections, deleted ones included until they are forgotten: use names with fewer" in str(
+        refusal
+    )
+    assert versions(store.do(put(dataset("/a/1"))))
+
+
+def test_a_write_key_with_long_names_leaves_the_store_to_others() -> None:
+    store, bound = Fake(), EndpointBound(("/mal",), 3)
+    planned = store.do(
+        Write([dataset("/mal/a/b/c/d/e/1")], bound=bound),
+        Write([dataset("/mal/a/f/1")], bound=bound),
+        Write([dataset("/mal/a/2")], bound=bound),
+    )
+    assert [isinstance(outcome, TooManyEndpoints) for outcome in planned.outcomes] == [False, True, False]
+    assert "there may be 6 collections below /mal for this write key" in str(planned.outcomes[1])
+    (refusal,) = store.do(Write([dataset("/mal/g/1")], bound=bound)).outcomes
+    assert isinstance(refusal, TooManyEndpoints)
+    assert versions(store.do(put(dataset("/mal/g/1"), dataset("/x/y/z"))))
 
 
 def test_a_new_title_makes_no_version() -> None:

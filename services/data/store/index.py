@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -22,6 +22,8 @@ _logger = structlog.get_logger(__name__)
 
 
 GREATEST: Final = 1 << 62
+MIN_EXPIRIES: Final = 1024
+"""Replaced entries of the heap of expiries that are not worth a new heap."""
 
 
 class StoredVersion(NamedTuple):
@@ -79,7 +81,8 @@ class StoreIndex:
         self._members: dict[str, set[str]] = {}
         """Members of each collection, deleted ones excluded."""
         self._expiries: list[tuple[int, str]] = []
-        """A heap of times and names: of each endpoint its earliest entry, and later ones once it is due."""
+        """A heap of times and names: of each endpoint its earliest entry, and later ones once it is due. Entries that
+        an earlier one has replaced are removed when they are the greater part."""
         self._expiring: dict[str, int] = {}
         """The earliest entry of each name."""
         self.collections = 0
@@ -163,6 +166,9 @@ class StoreIndex:
         if head.expires_ms < self._expiring.get(head.endpoint, GREATEST):
             self._expiring[head.endpoint] = head.expires_ms
             heappush(self._expiries, (head.expires_ms, head.endpoint))
+            if len(self._expiries) > 2 * len(self._expiring) + MIN_EXPIRIES:
+                self._expiries = [(expires_ms, name) for name, expires_ms in self._expiring.items()]
+                heapify(self._expiries)
 
     @property
     def next_expiry_ms(self) -> int | None:
@@ -214,6 +220,7 @@ class StoreIndex:
         names = [head.endpoint for head in takewhile(lambda head: head.sequence <= upto, self.gone.values())]
         for name in names:
             del self.heads[name], self.gone[name]
+            self._expiring.pop(name, None)
             self.collections -= is_collection(name)
         self._names, self._collection_names, self._listed = [], [], 0
         self.revision += 1

@@ -4,11 +4,13 @@ import math
 from typing import Final
 
 from diem.process.clock import Clock
-from services.data.store.write_plan import EARLIEST_MS
+from services.data.store.write_plan import EARLIEST_MS, LATEST_MS
 
 PACE: Final = 10
 """Maximum speed relative to real time: after a week's pause the time is right again within 17 h, and an hour of a clock
 years ahead costs ten hours of retention."""
+SLEW: Final = 10
+"""Part of the time that passes by which times to live follow a clock that was set."""
 
 
 class RetentionClock:
@@ -45,15 +47,32 @@ class RetentionClock:
 
 
 class SteadyClock:
-    """The wall clock's time at the start, continued by the monotonic clock: for times to live of seconds.
+    """Time for times to live of seconds: the monotonic clock, which approaches the wall clock by a tenth of its pace.
 
-    A jump of the wall clock has no effect until the next start of the process.
+    It begins with the wall clock, or with the time reached in the store if that is later: behind a clock that went back
+    while no process ran, nothing lives longer than from the last change on. A jump while one runs makes times to live
+    a tenth longer or shorter, for ten times the jump. A clock that cannot be right is not followed.
+
+    Args:
+        clock: of this machine.
+        reached_ms: the time reached before, in Unix milliseconds; 0: none.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, reached_ms: int) -> None:
         self._clock = clock
-        self._start_ms = clock.wall_ms() - clock.monotonic() * 1000
+        self._at = clock.monotonic()
+        self._now_ms = float(reached_ms) if reached_ms < LATEST_MS else 0.0
+        self._begun = False
 
     def now_ms(self) -> int:
-        """Return the time in Unix milliseconds."""
-        return int(self._start_ms + self._clock.monotonic() * 1000)
+        """Return the time in Unix milliseconds, which never decreases."""
+        wall_ms, now = self._clock.wall_ms(), self._clock.monotonic()
+        passed_ms, self._at = (now - self._at) * 1000, now
+        self._now_ms += passed_ms
+        if EARLIEST_MS <= wall_ms < LATEST_MS:
+            behind_ms = wall_ms - self._now_ms
+            if self._begun:
+                self._now_ms += max(-passed_ms / SLEW, min(passed_ms / SLEW, behind_ms))
+            else:
+                self._begun, self._now_ms = True, self._now_ms + max(0, behind_ms)
+        return int(self._now_ms)

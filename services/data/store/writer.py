@@ -143,7 +143,7 @@ class Writer:
         self._clock = clock
         self._limits = limits
         self._ages = ages
-        self._steady = SteadyClock(clock)
+        self._steady = SteadyClock(clock, ages.reached_ms())
         self._retention = retention
         self._observers = (retention, *observers)
         self._queue = WriteQueue()

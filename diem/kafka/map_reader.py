@@ -139,6 +139,8 @@ class MapReader:
             async with _consuming(replace(self._options, bootstrap_servers=alive)) as consumer:
                 requested_at = loop.time()
                 part, end_ = await self._begin(consumer)
+                # An empty topic would be known as read only after a whole poll.
+                self._apply((), self.next or self.begin, end_)
                 while not (once and self.caught_up):
                     fetched = await consumer.getmany(part, timeout_ms=POLL_MS)
                     self._apply(fetched.get(part, ()), await consumer.position(part), end_)

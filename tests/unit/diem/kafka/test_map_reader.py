@@ -31,6 +31,7 @@ class Broker:
     def __init__(self) -> None:
         self.end = 1
         self.requests = 0
+        self.polls = 0
         self.consumers = 0
         self.answers = True
         self.begin = 0
@@ -67,6 +68,7 @@ class Consumer:
         return dict.fromkeys(partitions, self._broker.end)
 
     async def getmany(self, partition: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        self._broker.polls += 1
         await asyncio.sleep(0.001)
         if self._broker.out_of_range:
             self._broker.out_of_range = False
@@ -104,6 +106,17 @@ async def reader(broker: Broker) -> AsyncIterator[MapReader]:
     yield made
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_an_empty_topic_is_known_as_read_without_a_poll(broker: Broker) -> None:
+    broker.end, broker.records = 0, []
+    reader = MapReader(OPTIONS)
+    await reader.read()
+    assert (reader.caught_up, reader.map, broker.polls) == (True, None, 0)
+    broker.end = broker.begin = 3
+    reader = MapReader(OPTIONS)
+    await reader.read()
+    assert (reader.caught_up, reader.next, broker.polls) == (True, 3, 0)
 
 
 async def test_a_map_stays_current_while_the_leader_reports_no_more_records(broker: Broker, reader: MapReader) -> None:

@@ -18,7 +18,7 @@ from tests.load.scenario import Outcome, Scenario
 pytestmark = pytest.mark.takes(25)
 X_SEED = 15
 X_FAULTS = ("kill-bridge", "kill-websocket", "kill-nginx")
-LOAD = Scenario(seconds=5, clients=40, rate=100, tokens=True)
+LOAD = Scenario(seconds=3, clients=40, rate=100, tokens=True)
 RUNS = [
     replace(LOAD, mode="single", faults=("kill-data",), seed=11),
     replace(LOAD, mode="single", faults=("wipe-store",), seed=12),
@@ -51,6 +51,7 @@ REPARTITIONED = [
 def check(outcome: Outcome) -> None:
     """Check the oracle's report, and that no outsider was sent what its token does not cover."""
     assert outcome.clean, f"histories are in {outcome.folder}: {outcome.report}"
+    assert outcome.figures["converged_s_after_writes"] is not None, "some client does not end at the latest"
     # How long newcomers wait, and how many attacks fit into the time, is for `make bench-attack`.
     judged = [goal for goal in outcome.goals if goal.unit != "s" and not goal.at_least]
     found = [goal for goal in judged if goal.name.startswith(("I12", ATTACK))]

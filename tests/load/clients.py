@@ -78,6 +78,8 @@ class Plan(BaseModel, frozen=True):
     seed: int = 0
     api_key: str = ""
     """With this API key the clients request tokens; without it they are anonymous."""
+    read_key: str = ""
+    """API key of the probes; empty: reads need none. A wiped store has no keys."""
     token_seconds: int | None = None
     """Life of a token; None: that of the key's plan."""
     trace: Path | None = None
@@ -257,8 +259,7 @@ async def serve() -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     plan = Plan.model_validate_json(await orders.readline())
     async with AsyncExitStack() as stack:
-        # Where clients need tokens, reads need a key.
-        headers = {"Authorization": f"Bearer {plan.api_key}"} if plan.api_key else {}
+        headers = {"Authorization": f"Bearer {plan.read_key}"} if plan.read_key else {}
         http = await stack.enter_async_context(
             httpx.AsyncClient(
                 base_url=plan.rest, headers=headers, timeout=10, trust_env=False, transport=HttpTransport()

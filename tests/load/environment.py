@@ -11,7 +11,7 @@ from tests.load.bench import Goal
 from tests.load.brokers import Brokers
 from tests.load.client_process import ClientProcess
 from tests.load.clients import Plan
-from tests.load.injection import CUTS, UPSTREAM_CUTS, Scene, attack, groups, traffic_plan
+from tests.load.injection import ATTACK, CUTS, UPSTREAM_CUTS, Scene, attack, groups, traffic_plan
 from tests.load.injection.repartition import quiet_of, settings_of, variables_of
 from tests.load.mixed_writer import MixedWriter
 from tests.load.outsiders import watching
@@ -130,7 +130,7 @@ def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Pla
         endpoints=names,
         clients=scenario.clients,
         addresses=max(16, scenario.clients // PER_ADDRESS),
-        start_seconds=max(2.0, scenario.clients / (TOKENS_PER_S if key else CONNECTS_PER_S)),
+        start_seconds=max(0.5, scenario.clients / (TOKENS_PER_S if key else CONNECTS_PER_S)),
         subscriptions=scenario.subscriptions,
         communities=scenario.communities,
         probes=scenario.probes,
@@ -140,6 +140,8 @@ def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Pla
         filtered=scenario.mode == "all-to-all",
         seed=scenario.seed,
         api_key=key,
+        # Behind the front proxy of the attack.
+        read_key=key if ATTACK in scenario.faults else "",
         token_seconds=scenario.token_seconds,
         trace=None if scenario.trace is None else Path(scenario.trace),
         limited=mix.groups_of(names) if key else [],

@@ -7,6 +7,8 @@ system is started under the restrictions of the systemd unit.
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -247,6 +249,8 @@ async def test_processes_work_with_their_rights(system: Running) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while (await system.status("data"))["publisher"]["lag"] or not await owners_are_known(system):
                 await asyncio.sleep(0.1)
+            # Its counts are written each minute, and when it ends.
+            os.kill(system.pid("data"), signal.SIGTERM)
             parts = [TopicPartition(options.names.traffic, number) for number in range(TRAFFIC_PARTITIONS)]
             while sum((await consumer.end_offsets(parts)).values()) < 2:
                 await asyncio.sleep(0.2)

@@ -92,6 +92,8 @@ class Recorder(BaseClient):
         self.refreshed = 0
         """Number of tokens that servers have accepted on open connections."""
         self._filtered = filtered
+        self._has_subscribed = False
+        """A request was sent on the newest connection, to which a server in all-to-all sends everything before, too."""
         self._pattern = wire.ANY_UPDATE
         self._refilter()
         self._following: asyncio.Task[None] | None = None
@@ -280,6 +282,8 @@ class Recorder(BaseClient):
         if message["type"] == "subscribe":
             for name, version in message["endpoints"].items():
                 self.record(Kind.SUBSCRIBE, name.encode(), version or 0, time=now, link=link.number)
+            self._has_subscribed = True
+            self._refilter()
         elif message["type"] == "unsubscribe":
             for endpoint in {name.encode() for name in message["endpoints"]} & self.wants:
                 # It has the endpoint on another connection now.
@@ -288,6 +292,8 @@ class Recorder(BaseClient):
     def opened_link(self, link: Link) -> None:
         """Record that a handshake was accepted."""
         self.links.append(link)
+        self._has_subscribed = False
+        self._refilter()
         self.record(Kind.OPEN, code=int(link.deflate is not None), time=link.opened, link=link.number)
 
     def crashed(self, error: BaseException) -> None:
@@ -311,7 +317,7 @@ class Recorder(BaseClient):
 
     def _refilter(self) -> None:
         if self._filtered:
-            self._pattern = wire.updates_of(self.wants)
+            self._pattern = wire.updates_of(self.wants if self._has_subscribed else set())
 
     def _status(self, message: dict[str, Any], time: float, link: Link) -> None:
         live, names = message["live"], message.get("endpoints")

@@ -8,9 +8,11 @@ import orjson
 import pytest
 
 from diem.links.client import Timing
+from diem.protocol.frames import text_frame
 from diem.protocol.update import UPDATE, Change, encode
 from tests.load.client import LoadClient
 from tests.load.contents import UNKNOWN, dataset
+from tests.load.link import Link
 from tests.oracle import Event, History, Kind, judge
 from tests.oracle.history import Accepted
 from tests.oracle.violations import WrongData
@@ -157,6 +159,18 @@ async def test_what_a_new_connection_never_subscribed_to_is_filtered_without_a_c
         await until(lambda: client.level(b"/a") == version)
         assert client.level(b"/b") == 0
         client.leave()
+
+
+async def test_updates_before_the_first_request_of_a_connection_are_filtered() -> None:
+    client = LoadClient("1", "127.0.0.9", ["ws://127.0.0.1:1/ws"], ["/a"], Random(1), filtered=True)
+    for version in (1, 2):
+        link, frame = Link(client, "ws://127.0.0.1:1/ws"), text_frame(encode("/a", version, version))
+        client.opened_link(link)
+        client.record_frames(frame, 0, len(frame), 0.0, 0)
+        assert client.level(b"/a") == version - 1
+        client.sent({"type": "subscribe", "id": 1, "endpoints": {"/a": None}}, link)
+        client.record_frames(frame, 0, len(frame), 0.0, 0)
+        assert client.level(b"/a") == version
 
 
 @pytest.mark.parametrize("filtered", [False, True])

@@ -16,8 +16,8 @@ export default defineConfig({
       output: {
         entryFileNames: (chunk) => (chunk.name === "diem" ? "diem.js" : "assets/[name]-[hash].js"),
         // The page takes the SDK by a hashed name, so that a cached diem.js never meets a newer page.
-        // What only mode z-client, pages with collections, pages with tokens and refused pages need is loaded when they do.
-        codeSplitting: { groups: [{ name: "sdk", test: /src\/sdk\/(?!index|collections|partitioned|pool|routes|locator|tokens|refusals)/ }] },
+        // What only mode z-client, pages with collections, with notices or with tokens and refused pages need is loaded when they do.
+        codeSplitting: { groups: [{ name: "sdk", test: /src\/sdk\/(?!index|collections|notices|partitioned|pool|routes|locator|tokens|refusals)/ }] },
       },
     },
   },

@@ -7,11 +7,12 @@ import { expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 300_000 }); // it builds
 
-const LIMIT = 11.75 * 1024;
+const LIMIT = 12_128;
 /** What is loaded later, by its main file: what it consists of, and a bound of our own for its bytes. */
 const LATER = {
   "catalogue.ts": { files: ["catalogue.ts"], limit: 0.5 * 1024 },
   "collections.ts": { files: ["collections.ts"], limit: 1.25 * 1024 },
+  "notices.ts": { files: ["notices.ts"], limit: 0.625 * 1024 },
   "partitioned.ts": { files: ["locator.ts", "partitioned.ts", "pool.ts", "routes.ts"], limit: 4.375 * 1024 },
   "refusals.ts": { files: ["refusals.ts"], limit: 1.625 * 1024 },
   "skew.ts": { files: ["skew.ts"], limit: 0.5 * 1024 },
@@ -60,7 +61,7 @@ async function bundle(code: string): Promise<Bundle> {
   return { size: size(first), files: files(first), later: Object.fromEntries(later) };
 }
 
-test("everything the package exports is below 11.75 KiB; catalogue, collections, partitioned mode, refusals, tokens and warnings come when they are asked for", async () => {
+test("everything the package exports is below 12,128 bytes; catalogue, collections, notices, partitioned mode, refusals, tokens and warnings come when they are asked for", async () => {
   const all = await bundle('export * from "diem-client"');
   console.info(`the SDK: ${all.size} bytes; more later:`, all.later);
   expect(all.size).toBeLessThan(LIMIT);
@@ -75,8 +76,8 @@ test("everything the package exports is below 11.75 KiB; catalogue, collections,
 test("DataService alone brings no WebSocket, no cache and no partitioned mode", async () => {
   const { files, later, size } = await bundle('export { DataService } from "diem-client"');
   expect(files).toEqual(["backoff.ts", "data.ts", "fetches.ts", "http.ts", "json.ts", "observable.ts", "snapshot.ts"]);
-  expect(Object.keys(later)).toEqual(["catalogue.ts"]);
-  expect(size).toBeLessThan(3.375 * 1024);
+  expect(Object.keys(later)).toEqual(["catalogue.ts", "notices.ts"]);
+  expect(size).toBeLessThan(3.5625 * 1024);
 });
 
 test("a constant brings its table and nothing else", async () => {

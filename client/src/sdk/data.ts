@@ -1,14 +1,15 @@
 /** The DataService: the tab's snapshots, each version fetched at most once however many views ask. */
 
-import type { DataCache, Entry } from "./cache.ts";
+import type { DataCache, Entry, Update } from "./cache.ts";
 import { FetchScheduler, PendingFetch } from "./fetches.ts";
 import type { Environment } from "./environment.ts";
 import type { Answer, Bearer } from "./http.ts";
 import { DataError, getJson } from "./http.ts";
 import type { Observable } from "./observable.ts";
+import type { Notices } from "./notices.ts";
 import { Subject } from "./observable.ts";
-import type { CatalogueEntry, Dataset, Snapshot } from "./snapshot.ts";
-import { readSnapshot, tombstone } from "./snapshot.ts";
+import type { CatalogueEntry, Dataset, LoadFunction, Snapshot } from "./snapshot.ts";
+import { NOTICE, readSnapshot, tombstone } from "./snapshot.ts";
 import { Backoff } from "./backoff.ts";
 
 /** The longest window between attempts to fetch an endpoint. */
@@ -31,6 +32,8 @@ export interface DataOptions {
   awaited?(endpoint: string): Promise<void> | undefined;
   /** Window in milliseconds for spreading fetches after announcements. */
   fetchWindowMs?(endpoint: string): number;
+  /** Loads the data of a notice; without it, the value of a notice is its URL. */
+  load?: LoadFunction | undefined;
   readonly cache: DataCache;
 }
 
@@ -45,6 +48,7 @@ export class DataService {
   readonly #env: Environment;
   readonly #options: DataOptions;
   readonly #fetches = new Map<string, PendingFetch>();
+  #notices: Notices | undefined;
   readonly #health = new Subject<Health>({ reachable: true, failing: new Map() });
   readonly #scheduler: FetchScheduler;
 
@@ -52,6 +56,7 @@ export class DataService {
     this.#env = env;
     this.#options = options;
     this.#scheduler = new FetchScheduler(env);
+    if (options.load) void this.#loader(options.load).catch(() => undefined); // it is tried again when a notice is there
   }
 
   get health(): Observable<Health> {
@@ -109,6 +114,14 @@ export class DataService {
       this.#fetches.get(endpoint)?.suspect();
     }
     this.spread();
+  }
+
+  /** An update, or a server's reply to a subscription: holds what came with it. The data of a notice is loaded when it is asked for. */
+  update(update: Update): void {
+    const { load, cache } = this.#options;
+    if (load && update.mediaType === NOTICE) this.#notices?.announced(update);
+    else cache.update(update);
+    this.settle(update.endpoint);
   }
 
   /** A snapshot came with an update, or was confirmed by a server: ends the fetch that is no longer needed. */
@@ -184,7 +197,7 @@ export class DataService {
    * that is older than what was announced, too.
    */
   async #request(endpoint: string, fetch: PendingFetch): Promise<Snapshot> {
-    const { cache, bearer } = this.#options;
+    const { cache, bearer, load } = this.#options;
     const url = `${await this.#options.rest()}/data${endpoint}`;
     const told = this.#options.told(endpoint);
     const before = cache.get(endpoint);
@@ -194,8 +207,9 @@ export class DataService {
     const isNamed = !fetch.wasSuspect && !before?.suspect && this.#isBehind(endpoint);
     const queries = [...(isNamed ? [`?version=${told}`] : []), ...(fetch.stale ? [] : [""]), `?latest=${this.#env.random()}`];
     let isKept = true;
-    let entry!: Entry;
-    for (const query of queries) {
+    const notice = isNamed && this.#notices?.latest(endpoint, told);
+    let entry = notice as Entry; // without one there is a query
+    for (const query of notice ? [] : queries) {
       const named = query.startsWith("?v");
       const held = this.held(endpoint);
       const known = named ? null : before?.etag;
@@ -210,6 +224,10 @@ export class DataService {
       if (now && now.snapshot.version > Math.max(held, entry.snapshot.version)) entry = now; // it came with an update meanwhile
       if (entry.snapshot.version >= Math.max(told, held)) break;
     }
+    if (load && entry.snapshot.mediaType === NOTICE) {
+      entry = await (await this.#loader(load)).loaded(entry, cache.get(endpoint)?.snapshot);
+      if (fetch.isOver) throw new DataError("stale");
+    }
     const { version } = entry.snapshot;
     const confirmed = version >= told;
     const snapshot = { ...entry.snapshot, confirmed };
@@ -218,6 +236,12 @@ export class DataService {
     throw isKept
       ? new DataError(`an old copy is served: version ${version} instead of ${told}`, 0, null, "stale")
       : new DataError(`version ${told} is lost: the store has only version ${version}`, 0, null, "lost");
+  }
+
+  /** The part for notices, which few pages load. Its first call is that of the constructor. */
+  async #loader(load: LoadFunction): Promise<Notices> {
+    const { Notices } = await import("./notices.ts");
+    return (this.#notices ??= new Notices(this.#env, load, { DataError, readSnapshot }));
   }
 
   /** A fetch of a watched endpoint is repeated after a transient failure, and until an announced version is there. */

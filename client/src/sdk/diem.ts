@@ -12,7 +12,7 @@ import { getJson } from "./http.ts";
 import type { Rejection } from "./messages.ts";
 import { isEndpoint } from "./messages.ts";
 import { guarded } from "./observable.ts";
-import type { Dataset, Snapshot } from "./snapshot.ts";
+import type { Dataset, LoadFunction, Snapshot } from "./snapshot.ts";
 import type { TokenFunction, TokenSource } from "./tokens.ts";
 import type { Subscription } from "./updates.ts";
 import { UpdatesService } from "./updates.ts";
@@ -31,6 +31,12 @@ export interface DiemOptions {
   readonly tokenForData?: boolean;
   /** Whether servers are asked to send data with updates, so that it need not be fetched; true when left out. */
   readonly data?: boolean;
+  /**
+   * Loads the data of a notice, as `(url, { signal }) => fetch(url, { signal }).then((response) => response.json())`, with the page's
+   * own rights. What it returns is the value, which is not stored on the device. Called once a version, within the window that
+   * servers ask for, and again with back-off when it fails or takes more than 30 s.
+   */
+  readonly load?: LoadFunction;
   readonly environment?: Environment;
 }
 
@@ -74,7 +80,7 @@ export interface Diem {
 }
 
 /** Connects to the DIEM deployment that `configUrl` describes. One per page. */
-export function createDiem({ configUrl = "/config.json", apiKey, token, tokenForData, data: inline = true, environment }: DiemOptions = {}): Diem {
+export function createDiem({ configUrl = "/config.json", apiKey, token, tokenForData, data: inline = true, load, environment }: DiemOptions = {}): Diem {
   const env = environment ?? browserEnvironment(configUrl);
   const config = new ConfigSource(env, configUrl);
   let source: TokenSource | undefined;
@@ -96,6 +102,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     awaited: (endpoint) => updates.replied(endpoint),
     // Where nothing is displayed yet, nobody is to wait.
     fetchWindowMs: (endpoint) => (data.held(endpoint) ? updates.fetchWindowMs(endpoint) : 0),
+    load,
     cache,
   });
   const updates: UpdatesService = new UpdatesService(env, {
@@ -106,10 +113,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     moved: () => void config.reread().catch(() => undefined),
     resynced: (endpoints) => data.suspect(endpoints),
     ...(inline && {
-      updated: (update) => {
-        cache.update(update);
-        data.settle(update.endpoint);
-      },
+      updated: (update) => data.update(update),
     }),
   });
 

@@ -1,11 +1,13 @@
-/** One request with a deadline that covers the body, and the one error type of the Data Service side. */
+/** One request with a deadline, and the one error type of the Data Service side. */
 
-import type { Environment } from "./environment.ts";
+import type { Environment, Timer } from "./environment.ts";
 import { fields, text } from "./json.ts";
 import type { Content } from "./snapshot.ts";
 import { isJson } from "./snapshot.ts";
 
-const TIMEOUT_MS = 10_000;
+/** For the head of an answer, and then for its body. */
+const HEAD_MS = 10_000;
+const BODY_MS = 30_000;
 const MAX_RETRY_AFTER_MS = 300_000;
 
 /** A request that brought no data. `status` is the HTTP status, 0 when there was no answer at all; `message` is for people. */
@@ -45,8 +47,9 @@ export interface Answer {
 }
 
 /**
- * GETs `url` as JSON, bypassing the browser's HTTP cache unless `cache` is "default". Answers 200, 304 and 410 are returned; everything else, a lost
- * connection, a body that is not JSON and a response that takes more than ten seconds throw `DataError`.
+ * GETs `url`, bypassing the browser's HTTP cache unless `cache` is "default". Answers 200, 304 and 410 are returned; everything else,
+ * a lost connection, a body that is not what it is said to be and an answer that takes more than ten seconds, or its body more than
+ * thirty, throw `DataError`.
  */
 export function getJson(env: Environment, url: string, etag?: string | null, bearer?: Bearer, cache?: "default"): Promise<Answer> {
   return request(env, url, bearer, etag ? { "If-None-Match": etag } : {}, cache && { cache });
@@ -65,7 +68,8 @@ export async function request(
 ): Promise<Answer> {
   const key = await bearer?.();
   const abort = new AbortController();
-  const timer = env.later(TIMEOUT_MS, () => abort.abort());
+  const within = (ms: number): Timer => env.later(ms, () => abort.abort());
+  let timer = within(HEAD_MS);
   try {
     const response = await env.fetch(url, {
       cache: "no-store",
@@ -74,6 +78,8 @@ export async function request(
       signal: abort.signal,
       ...(key && { cache: "no-store" }),
     });
+    env.cancel(timer);
+    timer = within(BODY_MS);
     const { status } = response;
     if (status === 304) return { status, etag: headers["If-None-Match"] ?? null, body: null };
     if (status !== 200 && status !== 410) {

@@ -17,7 +17,7 @@ export type { LiveStatus } from "./liveness.ts";
 export type { Rejection } from "./messages.ts";
 export { isEndpoint } from "./messages.ts";
 export type { Observable } from "./observable.ts";
-export type { CatalogueEntry, Dataset, Point, Series, Snapshot } from "./snapshot.ts";
+export type { CatalogueEntry, Dataset, LoadFunction, Point, Series, Snapshot } from "./snapshot.ts";
 export { UpdatesService } from "./updates.ts";
 export type { Subscription, UpdatesOptions } from "./updates.ts";
 export type { Callback, Change } from "./subscribers.ts";

@@ -71,6 +71,9 @@ export const NOTICE = "application/vnd.diem.notice+json";
 
 export const isJson = (mediaType: string): boolean => /^(?:application\/|[^;]*\+)json(?:;|$)/.test(mediaType);
 
+/** The page's own request for the data of a notice: `url` is that of its prefix, "" where none is configured. */
+export type LoadFunction = (url: string, notice: { readonly endpoint: string; readonly version: number; readonly signal: AbortSignal }) => unknown;
+
 /** The entity tag that the Data Service gives to a version. */
 export const etagOf = ({ version, mediaType }: Snapshot): string => `"${version}-${isJson(mediaType) ? "json" : "bytes"}"`;
 

@@ -240,6 +240,20 @@ test("a request without an answer is given up after ten seconds and repeated", a
   expect(world.requests).toHaveLength(2);
 });
 
+test("a body has thirty seconds from when its head is there", async () => {
+  let aborted = 0;
+  world.fetch = (_url, { signal }) => {
+    signal.addEventListener("abort", () => (aborted += 1));
+    const never = (): Promise<never> => new Promise((_, reject) => signal.addEventListener("abort", () => reject(new TypeError("aborted"))));
+    return Promise.resolve({ status: 200, headers: { get: () => null }, json: never, arrayBuffer: never });
+  };
+  void data.get("/a");
+  await world.advance(29_999);
+  expect([aborted, data.health.value.failing.size]).toEqual([0, 0]);
+  await world.advance(1);
+  expect([aborted, data.health.value.failing.get("/a")?.message]).toEqual([1, "no answer in time"]);
+});
+
 test("a view that left is not waited for", async () => {
   const asked = data.get("/a");
   await world.advance();

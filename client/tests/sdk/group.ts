@@ -72,9 +72,9 @@ export class Group {
   /** Whether the Data Service answers. */
   service = true;
   /** What servers send as the data of a version. */
-  body = body;
+  body: (name: string, version: number) => unknown = body;
   /** What the Data Service answers; the same, if the system is sound. */
-  stored = body;
+  stored = this.body;
   /** Media types of what is no series. */
   readonly mediaTypes = new Map<string, string>();
   /** Endpoints that are deleted at their version. */

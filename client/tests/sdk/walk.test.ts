@@ -1,7 +1,7 @@
 /**
  * Random walks: at rest nothing is behind that the SDK calls live, everything is live for which there is room, and at no
- * time is anything called live that no server has registered. With data: what is held never gets older, and every version is
- * shown with its own data, whether that came with an update or was fetched.
+ * time is anything called live that no server has registered. With data, of every kind: what is held never gets older, and every
+ * version is shown with its own data, whether that came with an update or was fetched.
  *
  * The same walks every time; `DIEM_WALKS_FACTOR` makes as many times more, with the seed `DIEM_WALKS_SEED` or a new one.
  */
@@ -12,6 +12,8 @@ import { ConfigSource } from "../../src/sdk/config.ts";
 import { DataService } from "../../src/sdk/data.ts";
 import type { Diem } from "../../src/sdk/diem.ts";
 import { createDiem } from "../../src/sdk/diem.ts";
+import type { Dataset, Snapshot } from "../../src/sdk/snapshot.ts";
+import { NOTICE } from "../../src/sdk/snapshot.ts";
 import { UpdatesService } from "../../src/sdk/updates.ts";
 import { Group, SERVERS } from "./group.ts";
 import { body } from "./world.ts";
@@ -23,6 +25,25 @@ const REST_MS = 120_000;
 /** A server that is cut off for so long is not believed, if it has announced heartbeats. */
 const CUT_OFF_MS = 10_000;
 const NAMES = ["/a", "/b", "/c", "/d", "/e", "/f"];
+/** Without one: a series. */
+const MEDIA_TYPES: Record<string, string> = { "/c": "application/json", "/d": "text/plain", "/e": "application/octet-stream", "/f": NOTICE };
+
+/** What updates have and the Data Service answers for a version: it says `value`. */
+const content = (name: string, version: number, value = version): unknown =>
+  ({
+    "/c": { value },
+    "/d": `${value}`,
+    "/e": `${value}`,
+    "/f": { endpoint: name, version, time: "", url: `/data?version=${value}` },
+  })[name] ?? body(name, version, value);
+const stored = (name: string, version: number): unknown => (name === "/d" || name === "/e" ? new TextEncoder().encode(`${version}`) : content(name, version));
+
+/** The version that a snapshot's value says. */
+function said({ endpoint, value, ...more }: Snapshot): number | null | undefined {
+  if (endpoint === "/c") return (value as { value: number }).value;
+  if (endpoint === "/e") return Number(new TextDecoder().decode(value as Uint8Array));
+  return endpoint in MEDIA_TYPES ? Number(value) : (more as Dataset).points[0]?.value;
+}
 
 vi.setConfig({ testTimeout: 30_000 * Math.max(FACTOR, 1) });
 
@@ -101,16 +122,17 @@ class DataPage extends Page {
 
   constructor(group: Group) {
     super(group);
-    this.diem = createDiem({ environment: group.world });
+    this.diem = createDiem({ environment: group.world, load: (url) => new URLSearchParams(url.split("?")[1]).get("version") });
     this.updates = this.diem.updates;
   }
 
   override subscribe(name: string): void {
     if (this.stops.has(name)) return;
     let last = 0;
-    this.stops.set(name, this.diem.watch(name, ({ version, points }) => {
+    this.stops.set(name, this.diem.watch<unknown>(name, (snapshot) => {
+      const { version } = snapshot;
       if (version < last) this.faults.push(`${name}: ${version} is shown after ${last}`);
-      if (points[0]?.value !== version) this.faults.push(`${name}: ${version} is shown with the data of ${points[0]?.value}`);
+      if (said(snapshot) !== version) this.faults.push(`${name}: ${version} is shown with the data of ${said(snapshot)}`);
       last = version;
     }));
   }
@@ -194,7 +216,8 @@ async function walk(
   mode: "x" | "z-client", options: Partial<Group>, prompt: boolean, steps: RoutingAction[],
 ): Promise<void> {
   const group = new Group(mode, NAMES);
-  Object.assign(group, options);
+  Object.assign(group, { body: content, stored, ...options });
+  for (const [name, mediaType] of Object.entries(MEDIA_TYPES)) group.mediaTypes.set(name, mediaType);
   const page = options.data ? new DataPage(group) : new Page(group);
   const look = (): void => {
     if (page instanceof DataPage) page.look();
@@ -247,7 +270,7 @@ const found = (options: Partial<Group>): Promise<string> =>
   walks("x", options, true).then(() => "nothing", ({ cause }: { cause: { message: string; actual: unknown } }) => `${cause.message} ${cause.actual}`);
 
 test("data of another version is found", async () => {
-  const older = (name: string, version: number): object => body(name, version, version - 1);
+  const older = (name: string, version: number): unknown => content(name, version, version - 1);
   expect(await found({ data: true, body: older })).toContain("is shown with the data of");
 });
 

@@ -93,7 +93,11 @@ def schema_fault(schema: dict[str, Any] | bool) -> Fault:
         found = next(validator.iter_errors(value), None)
         if found is None:
             return None
-        return f"$.{'.'.join(map(str, found.instance_path))}: {found.message}"[:MAX_FAULT].replace("$.:", "$:")
+        path, text = ".".join(map(str, found.instance_path)), found.message
+        if len(text) > MAX_FAULT:
+            # The reason follows the value, which may be long.
+            text = f"{text[: MAX_FAULT // 3]} ... {text[-MAX_FAULT // 2 :]}"
+        return f"$.{path[-MAX_FAULT:]}: {text}" if path else f"$: {text}"
 
     return fault
 

@@ -116,8 +116,8 @@ class PrefixConfig(Table):
     def _fits(self) -> Self:
         if self.url and self.kind != "notice":
             raise ValueError("url needs kind = 'notice'")
-        if self.json_schema is not None and self.kind not in {"document", ""}:
-            raise ValueError("json_schema is for documents")
+        if self.json_schema is not None and self.kind != "document":
+            raise ValueError("json_schema needs kind = 'document'")
         return self
 
     def rules(self) -> Prefix:

@@ -1,9 +1,7 @@
 """The resources under ``/v1``: catalogue, single and bulk writes (docs/protocol.md section 6)."""
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 from starlette.requests import Request
@@ -34,10 +32,6 @@ from services.data.kinds import DOCUMENT, Body
 from services.data.kinds.prefixes import Prefix
 from services.data.limits import SMALLER
 from services.data.store import Store, Write
-
-THREAD_BYTES: Final = 64 * 1024
-"""Size of bodies above which they are parsed in a thread."""
-T = TypeVar("T")
 
 
 class DataApi:
@@ -88,7 +82,7 @@ class DataApi:
             return refusal
         body = Body(await self._content(request), media_type, request.query_params)
         ttl = ttl_ms(body.fields)
-        made = await _run(lambda: self._door.content(endpoint, rules, body, ttl), len(body.content))
+        made = await self._door.parse(lambda: self._door.content(endpoint, rules, body, ttl), len(body.content))
         writer.confirm()
         return await self._submit(request, writer, Write([made]), body.content)
 
@@ -135,8 +129,10 @@ class DataApi:
             return _unsupported(f"a request for several endpoints is {DOCUMENT} in UTF-8", {"Accept": DOCUMENT})
         if is_coded(request.headers.get("content-encoding")):
             return _unsupported_coding()
+        if "if-match" in request.headers or "if-none-match" in request.headers:
+            return problem(400, "malformed", "If-Match and If-None-Match are for writes of one endpoint")
         content = await read_body(request, 2 * self._door.max_bytes)
-        parsed = await _run(lambda: self._door.bulk(bulk.parse(content)), len(content))
+        parsed = await self._door.parse(lambda: self._door.bulk(bulk.parse(content)), len(content))
         writer.confirm([each.endpoint for each in parsed])
         for each in parsed:
             self._door.refuse_owned(each.endpoint)
@@ -168,11 +164,6 @@ class DataApi:
         )
         _record_write(request, writer, 1)
         return _json(answer_of(accepted))
-
-
-async def _run(parse: Callable[[], T], size: int) -> T:
-    """Parse a body of ``size`` bytes: in a thread if that takes milliseconds."""
-    return await asyncio.to_thread(parse) if size > THREAD_BYTES else parse()
 
 
 def _declared_type(request: Request, rules: Prefix) -> str:

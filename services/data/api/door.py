@@ -1,7 +1,8 @@
 """The door of writes, shared by single ones and streams: what may be written where, and how a body becomes a write."""
 
+import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from diem.protocol import endpoints
 from services.data import kinds
@@ -14,6 +15,9 @@ from services.data.store import Accepted, Patch, Store
 
 OwnerOf = Callable[[str], str | None]
 """Returns the name of the source that claims an endpoint; None if there is none."""
+THREAD_BYTES: Final = 64 * 1024
+"""Size of bodies above which they are parsed in a thread."""
+T = TypeVar("T")
 
 
 class WriteDoor:
@@ -33,6 +37,17 @@ class WriteDoor:
         self._heads = store.index.heads
         self._owner_of = owner_of
         self._prefixes = prefixes or Prefixes()
+        self._turn = asyncio.Semaphore(1)
+
+    async def parse(self, work: Callable[[], T], size: int) -> T:
+        """Parse a body of ``size`` bytes: in a thread if that takes milliseconds.
+
+        One at a time: steps of the parser block other threads, those of several together for as long as all take.
+        """
+        if size <= THREAD_BYTES:
+            return work()
+        async with self._turn:
+            return await asyncio.to_thread(work)
 
     def enter(self, endpoint: str, writer: WriteRights) -> Prefix:
         """Count a write to an endpoint, and return the rules of its prefix.

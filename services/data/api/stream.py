@@ -27,7 +27,7 @@ from services.data.api.guard import unauthorised_write, writer_of
 from services.data.api.requests import MAX_KEY_CHARACTERS, is_coded, ttl_ms
 from services.data.errors import InvalidDataset, MalformedBody, StoreUnavailable
 from services.data.kinds import DOCUMENT, Body
-from services.data.kinds.json_text import canonical, load
+from services.data.kinds.json_text import load, written
 from services.data.store import Accepted, IdempotencyKey, Precondition, Store, Write
 
 NDJSON: Final = "application/x-ndjson"
@@ -112,11 +112,9 @@ class StreamApi:
                     raise
                 await asyncio.sleep(WAIT_S)
 
-    def write_of(self, text: bytes, writer: WriteRights) -> Write:
+    async def write_of(self, text: bytes, writer: WriteRights) -> Write:
         """Return the write of a line; raises DiemError."""
-        raw = load(text)
-        if type(raw) is not dict:
-            raise InvalidDataset("a line is an object", "$")
+        raw = await self._door.parse(lambda: _object(text), len(text))
         effects = raw.keys() & _EFFECTS
         if len(effects) != 1 or not raw.keys() <= _EFFECTS | _OPTIONS:
             expected = ", ".join(sorted(_EFFECTS))
@@ -127,7 +125,11 @@ class StreamApi:
             raise InvalidDataset("expected a string", "$.endpoint")
         endpoints.check(endpoint)
         rules = self._door.enter(endpoint, writer)
-        fields = {"title": str(raw.get("title", ""))}
+        # A stream may outlive its key.
+        writer.confirm()
+        fields = {"title": raw.get("title", "")}
+        if type(fields["title"]) is not str:
+            raise InvalidDataset("expected a string", "$.title")
         ttl = ttl_ms({"ttl": str(raw["ttl"])}) if "ttl" in raw else 0
         write = Write(writer=writer.id, bound=writer.bound, key=_key(raw, text, writer), precondition=_condition(raw))
         if effect == "delete":
@@ -136,12 +138,11 @@ class StreamApi:
             return replace(write, representations=[self._door.notice(endpoint, rules, fields, ttl)])
         # The value as a body of its own: what is refused there is refused here.
         content = orjson.dumps(raw[effect])
-        if content not in text:
-            canonical(text)
         if effect in _PATCHES:
             return replace(write, patch=self._door.patch(endpoint, rules, Body(content, _PATCHES[effect], fields), ttl))
         body = Body(content, _CONTENT[effect], fields)
-        return replace(write, representations=[self._door.content(endpoint, rules, body, ttl)])
+        made = await self._door.parse(lambda: self._door.content(endpoint, rules, body, ttl), len(content))
+        return replace(write, representations=[made])
 
 
 class _Streaming(Response):
@@ -197,7 +198,7 @@ class _Streaming(Response):
         line = _Line(self._count)
         self._lines.append(line)
         try:
-            line.waiting = await self._api.enqueue(self._api.write_of(text, self._writer))
+            line.waiting = await self._api.enqueue(await self._api.write_of(text, self._writer))
         except DiemError as error:
             line.fault = error
 
@@ -220,6 +221,15 @@ class _Streaming(Response):
     def _record(self, scope: Scope) -> None:
         address = client_address(scope)
         security_log.record(SecurityEvent.WRITES, address=address, key_name=self._writer.name, changes=self._count)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    raw = load(text)
+    if type(raw) is not dict:
+        raise InvalidDataset("a line is an object", "$")
+    # Refuses repeated fields and inexact numbers.
+    written(raw, text)
+    return raw
 
 
 def _key(raw: dict[str, Any], text: bytes, writer: WriteRights) -> IdempotencyKey | None:

@@ -1,6 +1,7 @@
 """Write keys of the store behind the REST interface: prefixes, rate, expiry and revocation, on either database."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from services.data.access.plans import AccessPlan
 from services.data.access.write_access import WriteAccess
 from services.data.api.keys import keys_app
 from tests.support.databases import Databases
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.support.security_events import recorded_events
 from tests.support.small import AS_SERIES
 from tests.unit.services.data.access.test_access import World, problem, serving
@@ -98,6 +99,27 @@ async def test_an_exhausted_key_is_refused_before_its_body_is_read(world: World)
 
         headers = {"Content-Type": "application/json"}
         assert problem(await http.put("/v1/data/a", content=never(), headers=headers)) == (429, "rate")
+
+
+async def test_a_stream_does_not_outlive_its_key(world: World) -> None:
+    key, text = await world.access.create_writer("importer", NARROW)
+    go = asyncio.Event()
+
+    async def lines() -> AsyncIterator[bytes]:
+        yield b'{"endpoint":"/dam/a","value":1}\n'
+        await go.wait()
+        yield b'{"endpoint":"/dam/b","value":1}\n'
+
+    async with world.http(text) as http, asyncio.timeout(PATIENCE_S):
+        headers = {"Content-Type": "application/x-ndjson"}
+        sending = asyncio.create_task(http.post("/v1/data", content=lines(), headers=headers))
+        await until(lambda: "/dam/a" in world.store.index.heads)
+        await world.access.revoke(key.id)
+        go.set()
+        accepted, refused = map(json.loads, (await sending).text.splitlines())
+    assert accepted["changed"]
+    assert (refused["status"], refused["code"]) == (401, "key_invalid")
+    assert "/dam/b" not in world.store.index.heads
 
 
 async def test_an_expired_write_key_is_refused_at_once(world: World) -> None:

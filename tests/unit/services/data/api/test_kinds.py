@@ -337,3 +337,11 @@ async def test_an_endpoint_expires_unless_its_time_to_live_is_extended(rest: Res
     rest.clock.advance(1000)
     await put(rest, "/other", 2)
     assert (await value(rest, "/on/"))["members"] == ["/on/c"]
+
+
+async def test_conditions_of_a_request_for_several_endpoints_are_refused(rest: Rest) -> None:
+    for name, value in {"If-Match": '"1-json"', "If-None-Match": "*"}.items():
+        body = {"documents": [{"endpoint": "/a", "value": 1}]}
+        answer = await rest.writer.put("/v1/data", json=body, headers={name: value})
+        assert "for writes of one endpoint" in assert_problem(answer, 400, "malformed")["detail"]
+    assert "/a" not in rest.store.index.heads

@@ -62,6 +62,11 @@ async def test_every_effect_has_a_line(rest: Rest) -> None:
         ({"endpoint": "/a", "value": 1, "if_match": [7]}, 422, "invalid_dataset"),
         ({"endpoint": "/a", "value": 1, "key": ""}, 400, "malformed"),
         ('{"endpoint":"/a","value":{"x":1,"x":2}}', 422, "invalid_dataset"),
+        # The value that is used is there as it is stored.
+        ('{"endpoint":"/a","value":{"x":{"x":1},"x":1}}', 422, "invalid_dataset"),
+        ('{"endpoint":"/a","value":1,"value":2}', 422, "invalid_dataset"),
+        ('{"endpoint":"/a","endpoint":"/c","value":2}', 422, "invalid_dataset"),
+        ({"endpoint": "/a", "value": 1, "title": {"x": 1}}, 422, "invalid_dataset"),
         ('{"endpoint":"/a","value":123456789012345678901}', 400, "malformed"),
     ],
 )

@@ -4,12 +4,15 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from sqlalchemy.exc import OperationalError
 
 from diem.process.clock import ManualClock
+from diem.protocol.media_types import DOCUMENT, MERGE_PATCH
 from services.data.errors import IdempotencyKeyReused, StoreUnavailable, WrongUnit
-from services.data.store import IdempotencyKey, Store, retention, transaction, writer
+from services.data.kinds import Body, seal
+from services.data.store import IdempotencyKey, Patch, Store, Write, retention, transaction, writer
 from services.data.store.group import Group
 from services.data.store.write_plan import EARLIEST_MS, LATEST_MS, WritePlan
 from tests.support.databases import Databases
@@ -227,3 +230,18 @@ async def test_an_idle_store_whose_clock_is_wrong_is_not_ready(tmp_path: Path, m
     store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=ManualClock(wall_ms=LATEST_MS))
     async with store.serving():
         await become(lambda: "clock" in (store.failure or ""))
+
+
+async def test_patches_of_one_document_are_bounded_in_a_transaction_and_lose_nothing(databases: Databases) -> None:
+    store = await open_store(databases)
+    patches = [
+        Write(patch=Patch("/a", Body(b'{"%d":%d}' % (number, number), MERGE_PATCH), 1000))
+        for number in range(2 * writer.MAX_PATCHES + 1)
+    ]
+    async with store.serving():
+        await store.writer.put([seal("/a", DOCUMENT, b"{}")])
+        commits = store.writer.counts.commits
+        await asyncio.gather(*map(store.writer.submit, patches))
+        assert store.writer.counts.commits == commits + 3
+        found = orjson.loads((await store.reader.current("/a")).content)
+        assert sorted(found.values()) == [*range(len(patches))]

@@ -107,12 +107,12 @@ async def test_a_page_without_a_market_shows_what_was_put_at_the_printed_link_an
         now = page.get_by_test_id("data-now")
         await expect(now).to_have_text("45")
         await expect(view.locator("h2")).to_have_text("/my/series")
-        await expect(view.locator(".series-facts")).to_have_text("MW · hourly · 2 values")
+        await expect(view.locator(".endpoint-facts")).to_have_text("MW · hourly · 2 values")
         await expect(page.get_by_test_id("data-chart").locator("canvas")).to_be_visible()
 
         await page.goto(link)
         await expect(now).to_have_text("45")
-        await becomes(page, f"({DRAWN})() === 'series'")
+        await becomes(page, f"({DRAWN})() === 'endpoint'")
         await put(system, "/my/series", -46.5)
         await expect(now).to_have_text(f"{MINUS}46.5")
         await expect(page.get_by_test_id("values").locator("td").first).to_have_text(f"{MINUS}46.5")
@@ -253,7 +253,7 @@ async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, 
         await page.goto(f"{market.page}?view=data&endpoint=/dam/prices/GR")
         await connected(page)
         await expect(page.get_by_test_id("data-view").get_by_test_id("age")).to_have_text(re.compile("^updated"))
-        for summary in await page.locator(".series summary").all():
+        for summary in await page.locator(".endpoint summary").all():
             await summary.click()
         await expect(page.get_by_test_id("history").locator("tbody tr").first).to_be_visible()
         for scheme in SCHEMES:

@@ -92,7 +92,7 @@ for (const link of document.querySelectorAll<HTMLAnchorElement>("[data-leads]"))
     goTo(link.dataset.leads as PageName);
   });
 }
-for (const part of [".endpoints", ".series"]) find(document, part).addEventListener("focusin", () => (isUsed = true));
+for (const part of [".endpoints", ".endpoint"]) find(document, part).addEventListener("focusin", () => (isUsed = true));
 addEventListener("popstate", () => {
   address = readAddress(location.search, location.hash);
   showPage();
@@ -122,7 +122,7 @@ function showPage(): void {
     link.hidden = link.dataset.leads === "market" && hasMarket !== true && shown === "data";
     link.href = pageSearch(location.search, link.dataset.leads as PageName);
   }
-  find<HTMLAnchorElement>(document, ".skip").href = shown === "data" ? "#series" : "#price";
+  find<HTMLAnchorElement>(document, ".skip").href = shown === "data" ? "#endpoint" : "#price";
   if (shown === "market") showZone();
   else if (dataView !== null) dataView.select(address.endpoint);
   else void loadDataView();
@@ -147,7 +147,7 @@ async function loadDataView(): Promise<void> {
     setTimeout(() => dataView ?? void loadDataView(), LIST_EVERY_MS); // the file cannot be read now
     return;
   }
-  const view = new loaded.DataView(desk, find(document, ".view.endpoints"), find(document, ".view.series"), {
+  const view = new loaded.DataView(desk, find(document, ".view.endpoints"), find(document, ".view.endpoint"), {
     rest: restUrl,
     href: (endpoint) => pageSearch(location.search, "data", endpoint),
     pick: (endpoint) => goTo("data", endpoint),

@@ -161,7 +161,8 @@ export class PriceView extends View {
   #showGap(day: string): void {
     const [first, last] = [this.#days[0], this.#days.at(-1)];
     const range = first && last ? ` The data has ${this.#time.dayName(first)}${first === last ? "" : ` to ${this.#time.dayName(last)}`}.` : "";
-    this.explain(this.#dataset && this.#shown.length === 0 ? `No prices for ${this.#time.dayName(day)}.${range}` : "");
+    const gap = this.#shown.length === 0 ? `No prices for ${this.#time.dayName(day)}.${range}` : "";
+    this.explain(this.#dataset ? gap : this.#problem.replace(/^N(ot .*)$/, `${this.#endpoint} is n$1. "Data" has all endpoints.`));
   }
 
   #words(step: Step): string {

@@ -1,6 +1,6 @@
 /** The base of all views, and what the page passes to them. */
 
-import type { Dataset, Diem } from "../sdk/index.ts";
+import type { Diem, Snapshot } from "../sdk/index.ts";
 import { Ages } from "./ages.ts";
 import { find, setText } from "./dom.ts";
 import type { Frames } from "./frames.ts";
@@ -102,10 +102,10 @@ export abstract class View {
     this.#ages.clear();
   }
 
-  /** `name`: the title of this part of the view. A deleted dataset is not shown, unless `shown`. */
-  protected accepted(dataset: Dataset, name = "", shown = !dataset.gone): void {
-    const every = durationMs(dataset.resolution) ?? 0;
-    this.#ages.set(dataset.endpoint, { name, at: Date.parse(dataset.time) || dataset.version, every, shown });
+  /** `name`: the title of this part of the view. What was deleted is not shown, unless `shown`. */
+  protected accepted(snapshot: Snapshot & { readonly resolution?: string }, name = "", shown = !snapshot.gone): void {
+    const every = durationMs(snapshot.resolution ?? "") ?? 0;
+    this.#ages.set(snapshot.endpoint, { name, at: Date.parse(snapshot.time) || snapshot.version, every, shown });
     this.changed();
   }
 

@@ -1,11 +1,11 @@
 /** The page's subscriptions: those of the visible views, up to the number that a server allows one client. */
 
-import type { Dataset, Diem, Subscription } from "../sdk/index.ts";
+import type { Dataset, Diem, Snapshot, Subscription } from "../sdk/index.ts";
 
 /** Below the server's default of 1,024. */
 const LIMIT = 1_000;
 
-export type Take = (dataset: Dataset) => void;
+export type Take = (snapshot: Snapshot) => void;
 export type Refused = (message: string) => void;
 
 interface Wish {
@@ -13,7 +13,7 @@ interface Wish {
   readonly refused: Refused;
   /** True once there was an answer: data or a refusal. */
   answered: boolean;
-  /** The latest dataset stands for a newer one that is lost. */
+  /** The latest version stands for a newer one that is lost. */
   lost: boolean;
   subscription: Subscription | null;
 }
@@ -51,8 +51,13 @@ export class Group {
     return [...this.wishes.values()].every(({ answered, subscription }) => answered || (this.#inSight && subscription === null));
   }
 
-  /** `take` is called with the dataset that is held and every newer version, while the view is visible. */
-  want(endpoint: string, take: Take, refused: Refused = () => undefined): void {
+  /** `take` is called with the series that is held and every newer version, while the view is visible; data of another kind is refused. */
+  want(endpoint: string, take: (dataset: Dataset) => void, refused: Refused = () => undefined): void {
+    this.wantAny(endpoint, (snapshot) => ("points" in snapshot ? take(snapshot as Dataset) : refused("Not a series")), refused);
+  }
+
+  /** The same with data of any kind. */
+  wantAny(endpoint: string, take: Take, refused: Refused = () => undefined): void {
     this.drop(endpoint);
     this.wishes.set(endpoint, { take, refused, answered: false, lost: false, subscription: null });
     this.#changed();
@@ -121,12 +126,12 @@ export class Watching {
       if (!inSight) continue;
       for (const [endpoint, wish] of wishes) {
         if (wish.subscription !== null || !allowed.has(endpoint)) continue;
-        wish.subscription = this.#diem.watch(
+        wish.subscription = this.#diem.watch<unknown>(
           endpoint,
-          (dataset) => {
+          (snapshot) => {
             wish.answered = true;
             wish.lost = false;
-            wish.take(dataset);
+            wish.take(snapshot);
           },
           (problem) => {
             wish.answered = true;

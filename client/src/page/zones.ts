@@ -13,6 +13,9 @@ export type Listed = Pick<CatalogueEntry, "endpoint" | "gone"> & Partial<Catalog
 export const hasView = (endpoint: string): boolean =>
   /^\/(dam\/prices|load|load\/forecast|imbalance)\/[^/]+$|^\/(generation|flows)\/[^/]+\/[^/]+$/.test(endpoint);
 
+/** Whether an endpoint has a series; of those of an earlier visit that is not known. */
+export const isSeries = ({ kind }: Listed): boolean => !kind || kind === "series";
+
 const MAX_KINDS = 20;
 const MAX_PAIRS = 110;
 
@@ -43,7 +46,7 @@ export function wish(search: string): Wish {
 
 export const priceEndpoint = (zone: string): string => `/dam/prices/${zone}`;
 const isZone = (zone: string): boolean => !zone.includes("/") && isEndpoint(priceEndpoint(zone));
-const zoneIn = (pattern: RegExp) => (entry: Listed): string[] => (entry.gone ? [] : (pattern.exec(entry.endpoint)?.slice(1) ?? []));
+const zoneIn = (pattern: RegExp) => (entry: Listed): string[] => (entry.gone || !isSeries(entry) ? [] : (pattern.exec(entry.endpoint)?.slice(1) ?? []));
 
 /** Zones that have a day-ahead price, by name. */
 export function priceZones(catalogue: readonly Listed[]): string[] {
@@ -71,9 +74,10 @@ export function loadRows(catalogue: readonly Listed[], asked: readonly string[] 
 /** The endpoints of a zone's generation by type of plant. */
 export function generationOf(catalogue: readonly Listed[], zone: string | null): Map<string, string> {
   const kinds = new Map<string, string>();
-  for (const { endpoint, gone } of catalogue) {
+  for (const entry of catalogue) {
+    const { endpoint } = entry;
     const [, of, kind] = /^\/generation\/([^/]+)\/([^/]+)$/.exec(endpoint) ?? [];
-    if (!gone && of === zone && kind !== undefined && kinds.size < MAX_KINDS) kinds.set(kind, endpoint);
+    if (!entry.gone && isSeries(entry) && of === zone && kind !== undefined && kinds.size < MAX_KINDS) kinds.set(kind, endpoint);
   }
   return kinds;
 }
@@ -87,9 +91,9 @@ export function imbalanceRows(catalogue: readonly Listed[]): LoadRow[] {
 
 /** The directed flows between zones: [from, to]. */
 export function flowPairs(catalogue: readonly Listed[]): [string, string][] {
-  const pairs = catalogue.flatMap(({ endpoint, gone }): [string, string][] => {
-    const [, from, to] = /^\/flows\/([^/]+)\/([^/]+)$/.exec(endpoint) ?? [];
-    return gone || from === undefined || to === undefined || from === to ? [] : [[from, to]];
+  const pairs = catalogue.flatMap((entry): [string, string][] => {
+    const [, from, to] = /^\/flows\/([^/]+)\/([^/]+)$/.exec(entry.endpoint) ?? [];
+    return entry.gone || !isSeries(entry) || from === undefined || to === undefined || from === to ? [] : [[from, to]];
   });
   return pairs.slice(0, MAX_PAIRS);
 }

@@ -6,6 +6,8 @@ test("the address names the page, and what is no endpoint name is left out", () 
   expect(readAddress("?endpoint=/my/series", "")).toEqual({ page: "data", endpoint: "/my/series" });
   expect(readAddress("?view=market&zone=GR", "")).toEqual({ page: "market", endpoint: null });
   expect(readAddress("?view=data&endpoint=javascript:1", "")).toEqual({ page: "data", endpoint: null });
+  expect(readAddress("?endpoint=/game/42/", "").endpoint).toBe("/game/42/");
+  expect([readAddress("?endpoint=/", "").endpoint, readAddress("?endpoint=/a//", "").endpoint]).toEqual([null, null]);
   expect(readAddress("?view=other", "")).toEqual({ page: null, endpoint: null });
 });
 

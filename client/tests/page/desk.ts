@@ -34,11 +34,15 @@ export class World {
   /** Says it with what is particular to it. */
   tell(endpoint: string, values: number[], particular: Partial<Dataset> = {}): void {
     const points = values.map((value, hour) => ({ time: `2026-01-01T0${hour}:00:00Z`, value }));
+    const series = { unit: "MW", resolution: "PT1H", points, ...particular };
+    const { unit, resolution } = series;
+    this.send(endpoint, "application/vnd.diem.series+json", { unit, resolution, points: series.points }, series);
+  }
+
+  /** Says something of any kind. */
+  send(endpoint: string, mediaType: string, value: unknown, particular: object = {}): void {
     const version = (this.version += 1);
-    this.takers.get(endpoint)?.({
-      endpoint, version, time: "2026-01-01T00:00:01Z", mediaType: "application/vnd.diem.series+json", unit: "MW", resolution: "PT1H", points,
-      value: { unit: "MW", resolution: "PT1H", points }, gone: false, confirmed: true, ...particular,
-    });
+    this.takers.get(endpoint)?.({ endpoint, version, time: "2026-01-01T00:00:01Z", mediaType, value, gone: false, confirmed: true, ...particular } as Dataset);
   }
 
   frame(): void {

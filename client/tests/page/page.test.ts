@@ -5,7 +5,7 @@ import { beneath, columns, durationMs, latest, priceRange, stepAt, steps, summar
 import { sparkPaths } from "../../src/page/spark.ts";
 import { wording } from "../../src/page/status.ts";
 import { DataError } from "../../src/sdk/index.ts";
-import { loadRows, priceZones, wish, zoneName } from "../../src/page/zones.ts";
+import { flowPairs, generationOf, loadRows, priceZones, wish, zoneName } from "../../src/page/zones.ts";
 import type { Diem } from "../../src/sdk/index.ts";
 
 const HOUR = 3_600_000;
@@ -15,6 +15,15 @@ const dataset = (values: (number | null)[], resolution = "PT1H") => ({
   points: values.map((value, index) => ({ time: new Date(DAY + index * HOUR).toISOString(), value })),
 });
 const entry = (endpoint: string, gone = false) => ({ endpoint, title: "", unit: "", resolution: "", version: 1, gone });
+
+test("a market has series: documents by the same names are none", () => {
+  const names = ["/dam/prices/GR", "/load/GR", "/generation/GR/gas", "/flows/GR/BG"];
+  const market = (kind: string): unknown[] => {
+    const catalogue = names.map((endpoint) => ({ endpoint, gone: false, kind }));
+    return [priceZones(catalogue), loadRows(catalogue, null), [...generationOf(catalogue, "GR").keys()], flowPairs(catalogue)].map((found) => (found as unknown[]).length);
+  };
+  expect([market("series"), market("document")]).toEqual([[1, 1, 1, 1], [0, 0, 0, 0]]);
+});
 
 test("ages read as people say them, and never negative", () => {
   expect([-5_000, 999, 3_900, 61_000, 2 * HOUR, 50 * HOUR].map(duration)).toEqual(["just now", "just now", "3 s", "1 min", "2 h", "2 d"]);

@@ -38,6 +38,23 @@ test("only what views in sight want is watched", async () => {
   expect(watched.now).toEqual([]);
 });
 
+test("a view of series is not given data of another kind", async () => {
+  let send!: (snapshot: Partial<Dataset>) => void;
+  const watching = new Watching({ watch: (_: string, take: typeof send) => ((send = take), () => undefined) } as unknown as Diem);
+  const [series, any] = [watching.group(), watching.group()];
+  const taken: unknown[] = [];
+  series.want("/a", (dataset) => taken.push(dataset.points), (problem) => taken.push(problem));
+  series.show(true);
+  await settled();
+  send({ mediaType: "application/json", value: {} as Dataset["value"] });
+  send({ points: [] });
+  any.wantAny("/a", ({ value }) => taken.push(value));
+  any.show(true);
+  await settled();
+  send({ mediaType: "application/json", value: 7 as unknown as Dataset["value"] });
+  expect(taken).toEqual(["Not a series", [], 7]);
+});
+
 test("at the limit the views further down wait, and get their turn", async () => {
   const watched = new Watched();
   const watching = new Watching(watched.diem, 2);

@@ -147,7 +147,7 @@ class Page:
         sources = _sources([*self._servers, *self._metadata], name, ("http", "ws"))
         connect = " ".join(["'self'", *sources])
         policy = (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; font-src 'self'; "
             f"manifest-src 'self'; connect-src {connect}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
         return {

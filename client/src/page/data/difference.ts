@@ -33,8 +33,8 @@ export interface Difference {
 
 /** Values that are compared at most: those of a document of some megabytes. */
 const MAX_VALUES = 200_000;
-/** Pairs of array items that are compared at most, to find out which were inserted. */
-const MAX_PAIRS = 250_000;
+/** Items of an array that are inserted and deleted at most; beyond, arrays are compared item by item. */
+const MAX_EDITS = 400;
 const NONE: ReadonlyMap<string | number, Delta> = new Map();
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -93,7 +93,7 @@ class Comparison {
     return within(members, removed);
   }
 
-  /** Items at both ends that are equal stay; of those between, inserted and deleted ones are found by the longest common sequence. */
+  /** Items at both ends that are equal stay; of those between, as few as possible are inserted or deleted. */
   #arrays(before: readonly unknown[], after: readonly unknown[]): Delta | null {
     const shorter = Math.min(before.length, after.length);
     let head = 0;
@@ -127,25 +127,43 @@ class Comparison {
     return fields.length === Object.keys(after).length && fields.every(([key, value]) => Object.hasOwn(after, key) && this.#equal(value, after[key]));
   }
 
-  /** Pairs of positions of equal items, in order: a longest common subsequence; none if there are too many pairs to compare. */
-  #common(old: readonly unknown[], made: readonly unknown[]): (readonly [number, number])[] {
-    const [m, n] = [old.length, made.length];
-    if (m * n < 2 || m * n > MAX_PAIRS) return [];
+  /**
+   * Pairs of positions of equal items, in order: a longest common subsequence (Myers, "An O(ND) Difference Algorithm and Its
+   * Variations", 1986, figure 2); none if more than `MAX_EDITS` items are inserted or deleted.
+   */
+  #common(old: readonly unknown[], made: readonly unknown[]): [number, number][] {
     const [a, b] = [old.map((item) => this.#text(item)), made.map((item) => this.#text(item))];
-    const lengths = new Uint16Array((m + 1) * (n + 1));
-    const cell = (i: number, j: number): number => lengths[i * (n + 1) + j] ?? 0;
-    for (let i = m - 1; i >= 0; i -= 1) {
-      for (let j = n - 1; j >= 0; j -= 1) {
-        lengths[i * (n + 1) + j] = a[i] === b[j] ? cell(i + 1, j + 1) + 1 : Math.max(cell(i + 1, j), cell(i, j + 1));
+    const [m, n] = [a.length, b.length];
+    if (m === 0 || n === 0 || Math.abs(m - n) > MAX_EDITS) return [];
+    // The furthest position in `a` on each diagonal k = x - y, and what it was before each number of edits.
+    const furthest = new Int32Array(2 * MAX_EDITS + 3);
+    const at = (positions: Int32Array, k: number): number => positions[k + MAX_EDITS + 1] ?? 0;
+    const isDown = (positions: Int32Array, k: number, edits: number): boolean => k === -edits || (k !== edits && at(positions, k - 1) < at(positions, k + 1));
+    const trace: Int32Array[] = [];
+    for (let edits = 0; edits <= MAX_EDITS; edits += 1) {
+      trace.push(furthest.slice());
+      for (let k = -edits; k <= edits; k += 2) {
+        let x = isDown(furthest, k, edits) ? at(furthest, k + 1) : at(furthest, k - 1) + 1;
+        while (x < m && x - k < n && a[x] === b[x - k]) x += 1;
+        furthest[k + MAX_EDITS + 1] = x;
+        if (x >= m && x - k >= n) return back(edits);
       }
     }
-    const pairs: [number, number][] = [];
-    for (let [i, j] = [0, 0]; i < m && j < n; ) {
-      if (a[i] === b[j]) pairs.push([i++, j++]);
-      else if (cell(i + 1, j) >= cell(i, j + 1)) i += 1;
-      else j += 1;
+    return [];
+
+    function back(edits: number): [number, number][] {
+      const pairs: [number, number][] = [];
+      let [x, y] = [m, n];
+      for (let d = edits; d >= 0; d -= 1) {
+        const positions = trace[d] as Int32Array;
+        const k = x - y;
+        const before = isDown(positions, k, d) ? k + 1 : k - 1;
+        const start = d === 0 ? 0 : at(positions, before);
+        while (x > start && y > start - before) pairs.push([(x -= 1), (y -= 1)]);
+        [x, y] = [start, start - before];
+      }
+      return pairs.reverse();
     }
-    return pairs;
   }
 
   #text(item: unknown): string {

@@ -1,69 +1,72 @@
-/** The retained versions of an endpoint (docs/protocol.md section 6): read while the list is open, one of them compared. */
+/** The retained versions of an endpoint (docs/protocol.md section 6): read while the list is open; one is viewed, one compared. */
 
-import type { Point } from "../../sdk/index.ts";
 import { find, make, setData, setText } from "../dom.ts";
-import type { Step } from "../series.ts";
-import { steps } from "../series.ts";
+import { count } from "../format.ts";
 import type { MarketTime } from "../time.ts";
+import type { Version } from "./body.ts";
+import { decode, formOf, kindOf, sizeWords } from "./media.ts";
 
 /** Between two requests for the list, however many versions are written. */
 const EVERY_MS = 2_000;
 
-export interface Version {
+export interface Retained {
   readonly version: number;
   /** When it was accepted, Unix milliseconds. */
   readonly at: number;
   readonly gone: boolean;
-  readonly points: number;
-  /** Values that differ from the version before; null: that one is not retained. */
+  readonly mediaType: string;
+  /** Points of a series, else null. */
+  readonly points: number | null;
+  /** Size of anything else, else null. */
+  readonly bytes: number | null;
+  /** Values that differ from the version before; null: that is not known. */
   readonly revised: number | null;
 }
 
 /** The versions of a `/v1/history` body, newest first; malformed ones are left out. */
-export function parseVersions(body: unknown): Version[] {
+export function parseVersions(body: unknown): Retained[] {
   const { versions } = (body ?? {}) as { versions?: unknown };
   return (Array.isArray(versions) ? versions : []).flatMap((entry: unknown) => {
-    const { version, time, gone, points, revised } = (entry ?? {}) as Record<string, unknown>;
+    const { version, time, gone, media_type: mediaType, points, bytes, revised } = (entry ?? {}) as Record<string, unknown>;
     const at = typeof time === "string" ? Date.parse(time) : NaN;
+    const number = (value: unknown): number | null => (typeof value === "number" ? value : null);
     if (typeof version !== "number" || Number.isNaN(at)) return [];
     return {
-      version,
-      at,
-      gone: gone === true,
-      points: typeof points === "number" ? points : 0,
-      revised: typeof revised === "number" ? revised : null,
+      version, at, gone: gone === true, mediaType: typeof mediaType === "string" ? mediaType : "",
+      points: number(points), bytes: number(bytes), revised: number(revised),
     };
   });
 }
 
-/** The changes in a version: "3 values revised", "no values revised", "deleted"; unknown for the oldest. */
-export function changeWords({ gone, revised }: Version): string {
+/** The changes in a version: "3 values revised", "no values revised", "deleted"; "" if they are not known. */
+export function changeWords({ gone, revised }: Retained, isOldest: boolean): string {
   if (gone) return "deleted";
-  if (revised === null) return "oldest version kept";
+  if (revised === null) return isOldest ? "oldest version kept" : "";
   return `${revised || "no"} ${revised === 1 ? "value" : "values"} revised`;
 }
 
-/** A version, for comparison. */
-export interface Older {
-  readonly version: number;
-  readonly at: number;
-  readonly steps: readonly Step[];
+/** "24 values", "1.5 KiB"; "" of what has no content. */
+export function amountWords({ points, bytes }: Retained): string {
+  if (points !== null) return `${count(points)} ${points === 1 ? "value" : "values"}`;
+  return bytes === null ? "" : sizeWords(bytes);
 }
 
-interface Answer {
-  /** Null after a failure. */
-  readonly body: unknown;
-  /** The displayed failure; "" = none. */
-  readonly problem: string;
-}
+/** Whether differences to a version can be shown. */
+const isComparable = ({ mediaType }: Retained): boolean => {
+  const kind = kindOf(mediaType);
+  return kind === "series" || kind === "document" || (kind === "bytes" && formOf(mediaType) === "text");
+};
 
-const NOTHING: Answer = { body: null, problem: "" };
+/** What is done with an older version. */
+type Use = "view" | "compare";
 
 export interface HistoryOptions {
   /** Base URL of the REST API. */
   rest(): Promise<string>;
+  /** The user selects a version to view in place of the current one, or none. */
+  view(version: Version | null): void;
   /** The user selects a version to compare with, or none. */
-  compare(older: Older | null): void;
+  compare(version: Version | null): void;
 }
 
 export class History {
@@ -72,11 +75,11 @@ export class History {
   readonly #options: HistoryOptions;
   #endpoint = "";
   #time: MarketTime;
-  #versions: Version[] = [];
+  #versions: Retained[] = [];
   #current = 0;
-  #compared: number | null = null;
-  /** Number of the last comparison: the answers of earlier ones are dropped. */
-  #comparison = 0;
+  readonly #used: Record<Use, number | null> = { view: null, compare: null };
+  /** Numbers of the last requests: the answers to earlier ones are dropped. */
+  readonly #requests: Record<Use, number> = { view: 0, compare: 0 };
   #problem = "";
   #timer: ReturnType<typeof setTimeout> | undefined;
   #readAt = -Infinity;
@@ -88,8 +91,8 @@ export class History {
     this.#body = find(details, "tbody");
     details.addEventListener("toggle", () => this.#due());
     this.#body.addEventListener("click", ({ target }) => {
-      const version = Number((target as HTMLElement).closest("button")?.value);
-      if (version) void this.#compare(version === this.#compared ? null : version);
+      const button = (target as HTMLElement).closest("button");
+      if (button) void this.#select(button.name as Use, Number(button.value));
     });
   }
 
@@ -98,11 +101,18 @@ export class History {
     this.#endpoint = endpoint;
     this.#versions = [];
     this.#current = 0;
-    this.#compared = null;
-    this.#comparison += 1;
+    for (const use of ["view", "compare"] as const) {
+      this.#used[use] = null;
+      this.#requests[use] += 1;
+    }
     this.#problem = "";
     this.#readAt = -Infinity;
     this.#draw();
+  }
+
+  /** Shows the current version again. */
+  leave(): void {
+    void this.#select("view", this.#used.view ?? 0);
   }
 
   /** The endpoint has this version now: the list is read again, if it is open. */
@@ -122,35 +132,48 @@ export class History {
   async #read(): Promise<void> {
     const endpoint = this.#endpoint;
     this.#readAt = performance.now();
-    const { body, problem } = await this.#get(`history${endpoint}`, "No versions of this endpoint are kept.");
+    const answer = await this.#get(`history${endpoint}`, "No versions of this endpoint are kept.");
+    const body: unknown = typeof answer === "string" ? null : await answer.json().catch(() => null);
     if (endpoint !== this.#endpoint) return;
-    this.#problem = problem;
+    this.#problem = typeof answer === "string" ? answer : "";
     if (body !== null) this.#versions = parseVersions(body);
     this.#draw();
   }
 
-  async #compare(version: number | null): Promise<void> {
-    const endpoint = this.#endpoint;
-    const comparison = (this.#comparison += 1);
-    const { body, problem } = version === null ? NOTHING : await this.#get(`data${endpoint}?version=${version}`, "This version is no longer kept.");
-    if (comparison !== this.#comparison) return;
-    this.#problem = problem;
-    const { points, resolution } = (body ?? {}) as Record<string, unknown>;
-    const at = this.#versions.find((known) => known.version === version)?.at ?? version ?? 0;
-    const isFound = version !== null && Array.isArray(points) && typeof resolution === "string";
-    this.#compared = isFound ? version : null;
-    this.#options.compare(isFound ? { version, at, steps: steps({ points: points as Point[], resolution }) } : null);
+  /** Views or compares a version; the one that is already used, no longer. */
+  async #select(use: Use, version: number): Promise<void> {
+    const request = (this.#requests[use] += 1);
+    const found = this.#used[use] === version ? null : await this.#fetch(version);
+    if (request !== this.#requests[use]) return;
+    this.#problem = typeof found === "string" ? found : "";
+    const selected = typeof found === "string" ? null : found;
+    this.#used[use] = selected?.version ?? null;
+    this.#options[use](selected);
     this.#draw();
   }
 
-  /** Reads a resource; `missing` is the problem when there is none. */
-  async #get(path: string, missing: string): Promise<Answer> {
+  /** Returns a version, or the problem in words. */
+  async #fetch(version: number): Promise<Version | string> {
+    const answer = await this.#get(`data${this.#endpoint}?version=${version}`, "This version is no longer kept.");
+    if (typeof answer === "string") return answer;
+    const mediaType = (answer.headers.get("Content-Type") ?? "").replaceAll(" ", "");
+    const at = this.#versions.find((known) => known.version === version)?.at ?? version;
     try {
-      const response = await fetch(`${await this.#options.rest()}/${path}`, { headers: { Accept: "application/json" } });
-      if (response.ok) return { body: await response.json(), problem: "" };
-      return { body: null, problem: response.status === 404 ? missing : `The Data Service answers ${response.status}.` };
+      const value: unknown = kindOf(mediaType) === "bytes" ? decode(new Uint8Array(await answer.arrayBuffer()), mediaType) : await answer.json();
+      return { version, at, mediaType, value };
     } catch {
-      return { body: null, problem: "The Data Service cannot be reached." };
+      return "The Data Service answers something else.";
+    }
+  }
+
+  /** Reads a resource, or returns the problem in words; it is `missing` when there is none. */
+  async #get(path: string, missing: string): Promise<Response | string> {
+    try {
+      const response = await fetch(`${await this.#options.rest()}/${path}`);
+      if (response.ok) return response;
+      return response.status === 404 ? missing : `The Data Service answers ${response.status}.`;
+    } catch {
+      return "The Data Service cannot be reached.";
     }
   }
 
@@ -158,22 +181,26 @@ export class History {
     const problem = find(this.#details, ".history-problem");
     setText(problem, this.#problem);
     problem.hidden = this.#problem === "";
-    this.#versions.forEach((version, index) => this.#write((this.#body.children[index] ?? this.#body.appendChild(emptyRow())) as HTMLElement, version, index === 0));
+    this.#versions.forEach((version, index) => this.#write((this.#body.children[index] ?? this.#body.appendChild(emptyRow())) as HTMLElement, version, index));
     while (this.#body.children.length > this.#versions.length) this.#body.lastElementChild?.remove();
   }
 
-  #write(row: HTMLElement, version: Version, isCurrent: boolean): void {
-    const [when, points, change, action] = row.children as unknown as [HTMLElement, HTMLElement, HTMLElement, HTMLElement];
-    const button = find<HTMLButtonElement>(action, "button");
+  #write(row: HTMLElement, version: Retained, index: number): void {
+    const [when, amount, change, action] = row.children as unknown as [HTMLElement, HTMLElement, HTMLElement, HTMLElement];
+    const [view, compare] = action.children as unknown as [HTMLButtonElement, HTMLButtonElement];
     const at = `${this.#time.fullDate(version.at)} ${this.#time.clockSeconds(version.at)}`;
     setData(row, "version", String(version.version));
     setText(when, at);
-    setText(points, String(version.points));
-    setText(change, isCurrent ? `current${version.gone ? ", deleted" : ""}` : changeWords(version));
-    button.value = String(version.version);
-    button.hidden = isCurrent || version.gone;
-    button.ariaPressed = String(version.version === this.#compared);
-    button.ariaLabel = `Compare with the version of ${at}`;
+    setText(amount, amountWords(version));
+    setText(change, index === 0 ? `current${version.gone ? ", deleted" : ""}` : changeWords(version, index === this.#versions.length - 1));
+    for (const button of [view, compare]) {
+      button.value = String(version.version);
+      button.ariaPressed = String(version.version === this.#used[button.name as Use]);
+    }
+    view.hidden = index === 0 || version.gone || kindOf(version.mediaType) === "notice";
+    compare.hidden = view.hidden || !isComparable(version);
+    view.ariaLabel = `View the version of ${at}`;
+    compare.ariaLabel = `Compare with the version of ${at}`;
   }
 }
 
@@ -182,9 +209,12 @@ function emptyRow(): HTMLElement {
   const head = make("th");
   head.scope = "row";
   const action = make("td");
-  const button = make("button", "small", "Compare");
-  button.type = "button";
-  action.append(button);
+  for (const [name, text] of [["view", "View"], ["compare", "Compare"]] as const) {
+    const button = make("button", "small", text);
+    button.type = "button";
+    button.name = name;
+    action.append(button);
+  }
   row.append(head, make("td", "num"), make("td", "change"), action);
   return row;
 }

@@ -3,9 +3,10 @@
 import { find, make, setText } from "../dom.ts";
 import { count, unit as written } from "../format.ts";
 import type { Listed } from "../zones.ts";
+import { kindIn, kindWords } from "./media.ts";
 import { Pager } from "./pager.ts";
 import type { Searchable } from "./search.ts";
-import { matching, searchable } from "./search.ts";
+import { COLLECTION, matching, searchable } from "./search.ts";
 
 /** Links in the document at once. */
 const SIZE = 50;
@@ -77,8 +78,11 @@ export class EndpointList {
 
   #find(): void {
     this.#found = matching(this.#all, this.#search.value);
-    const all = this.#all.length;
-    setText(find(this.#root, ".found"), this.#found.length === all ? `${count(all)} ${all === 1 ? "endpoint" : "endpoints"}` : `${count(this.#found.length)} of ${count(all)} endpoints`);
+    const number = (entries: readonly Listed[]): number => entries.filter(({ kind }) => kind !== COLLECTION).length;
+    const [all, found] = [number(this.#all.map(({ entry }) => entry)), number(this.#found)];
+    const collections = this.#found.length - found;
+    const words = found === all ? `${count(all)} ${all === 1 ? "endpoint" : "endpoints"}` : `${count(found)} of ${count(all)} endpoints`;
+    setText(find(this.#root, ".found"), words + (collections > 0 ? `, ${count(collections)} ${collections === 1 ? "collection" : "collections"}` : ""));
     this.#draw();
   }
 
@@ -92,9 +96,10 @@ export class EndpointList {
     none.hidden = shown.length > 0;
   }
 
-  #write(item: Element, { endpoint, title = "", unit = "", area = "" }: Listed): void {
+  #write(item: Element, entry: Listed): void {
+    const { endpoint, title = "", unit = "", area = "", mediaType } = entry;
     const link = find<HTMLAnchorElement>(item, "a");
-    const facts = [title || area, written(unit)].filter(Boolean).join(" · ");
+    const facts = [title || area, kindWords(kindIn(entry), mediaType), written(unit)].filter(Boolean).join(" · ");
     if (link.dataset.endpoint !== endpoint) {
       link.dataset.endpoint = endpoint;
       link.setAttribute("href", this.#options.href(endpoint));

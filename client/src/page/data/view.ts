@@ -1,33 +1,34 @@
 /**
- * The page "Data": the catalogue, and one endpoint of it with chart, figures, values, history and the code that shows it.
- * Reading order: `search`, `values`, `snippet`, which are pure; then `pager`, `list`, `chart`, `history`, `copy`, and this module,
- * which is loaded with the others when the page is first shown.
+ * The page "Data": the catalogue, and one endpoint of it in the way that fits its kind, with its history and the code that shows it.
+ * Reading order: `search`, `media`, `difference`, `tree`, `text`, `values`, `snippet`, which are pure; `pager`, `list`, `history`, `copy`;
+ * `body`, the interface of the parts in `kinds/`, one for each kind of data; and this module, which is loaded with the others when the page
+ * is first shown.
  */
 
 import "./data.css";
-import type { Dataset } from "../../sdk/index.ts";
-import { find, flash, make, setData, setNumber, setText } from "../dom.ts";
+import type { Series, Snapshot } from "../../sdk/index.ts";
+import { find, setData, setText } from "../dom.ts";
 import { unit as written } from "../format.ts";
-import { writeNumber } from "../rows.ts";
-import type { Step } from "../series.ts";
-import { beneath, stepAt, steps, summary } from "../series.ts";
 import type { MarketTime } from "../time.ts";
 import { marketTime } from "../time.ts";
 import type { Desk } from "../view.ts";
 import { View } from "../view.ts";
 import type { Listed } from "../zones.ts";
-import { SeriesChart } from "./chart.ts";
+import type { Body, Version } from "./body.ts";
 import { copyText } from "./copy.ts";
-import type { Older } from "./history.ts";
 import { History } from "./history.ts";
+import { BytesBody } from "./kinds/bytes.ts";
+import { CollectionBody } from "./kinds/collection.ts";
+import { DocumentBody } from "./kinds/document.ts";
+import { NoticeBody } from "./kinds/notice.ts";
+import { SeriesBody } from "./kinds/series.ts";
 import { EndpointList } from "./list.ts";
-import { Pager } from "./pager.ts";
-import { newest } from "./search.ts";
+import type { Kind } from "./media.ts";
+import { kindIn, kindOf, kindWords, sizeOf, sizeWords } from "./media.ts";
+import { newest, parentOf } from "./search.ts";
 import { snippet } from "./snippet.ts";
-import { clockOf, digitsOf, every, figure, isDaily, spanWords, startWords } from "./values.ts";
+import { every } from "./values.ts";
 
-/** Rows of the table at once. */
-const ROWS = 24;
 /** Time that the page shows the code as copied. */
 const COPIED_MS = 4_000;
 
@@ -47,10 +48,8 @@ export interface DataOptions {
 export class DataView extends View {
   readonly #options: DataOptions;
   readonly #list: EndpointList;
-  readonly #chart: SeriesChart;
   readonly #history: History;
-  readonly #pager: Pager;
-  readonly #value: HTMLElement;
+  readonly #bodies: Record<Kind, Body>;
   /** Null while it is not known. */
   #catalogue: readonly Listed[] | null = null;
   /** The endpoint that the address names. */
@@ -60,12 +59,13 @@ export class DataView extends View {
   /** The endpoint that stays until another one is selected. */
   #chosen: string | null = null;
   #entry: Listed | null = null;
-  #dataset: Dataset | null = null;
-  #steps: Step[] = [];
-  #older: Older | null = null;
-  #digits = 0;
-  #time = marketTime(null);
-  #pointed: Step | null = null;
+  #current: Snapshot | null = null;
+  /** The current version as it was drawn last, and the one before. */
+  #drawn: Version | null = null;
+  #previous: Version | null = null;
+  /** What the user has selected in the history: the version that is shown in place of the current one, and one to compare with. */
+  #viewed: Version | null = null;
+  #compared: Version | null = null;
   #problem = "";
   #copied: ReturnType<typeof setTimeout> | undefined;
 
@@ -73,25 +73,36 @@ export class DataView extends View {
   constructor(desk: Desk, list: HTMLElement, root: HTMLElement, options: DataOptions) {
     super(desk, root);
     this.#options = options;
-    this.#value = find(root, ".now-value");
     this.#list = new EndpointList(list, options);
-    this.#chart = new SeriesChart(
-      find(root, ".chart"),
-      (step) => {
-        this.#pointed = step;
-        this.#showFigure();
-      },
-      (step) => (step ? this.#words(step) : this.#wordsOfAll()),
-    );
-    this.#history = new History(find(root, ".history"), this.#time, {
+    const bytes = new BytesBody(find(root, ".kind.bytes"));
+    this.#bodies = {
+      series: new SeriesBody(root),
+      document: new DocumentBody(find(root, ".tree"), find(root, ".show-differences")),
+      bytes,
+      notice: new NoticeBody(find(root, ".kind.notice")),
+      collection: new CollectionBody(find(root, ".kind.collection"), {
+        href: options.href,
+        pick: options.pick,
+        entry: (endpoint) => this.#find(endpoint),
+        watch: (endpoint, take) => this.group.wantAny(endpoint, take),
+        unwatch: (endpoint) => this.group.drop(endpoint),
+      }),
+    };
+    this.#history = new History(find(root, ".history"), this.time(), {
       rest: options.rest,
-      compare: (older) => {
-        this.#older = older;
+      view: (version) => {
+        this.#viewed = version;
+        this.changed();
+      },
+      compare: (version) => {
+        this.#compared = version;
         this.changed();
       },
     });
-    this.#pager = new Pager(find(root, ".pager"), ROWS, () => this.changed());
+    find(root, ".download").addEventListener("click", () => bytes.download());
     find(root, ".copy").addEventListener("click", () => void this.#copy());
+    find(root, ".leave").addEventListener("click", () => this.#history.leave());
+    find(root, ".parent a").addEventListener("click", (event) => this.#goUp(event as MouseEvent));
   }
 
   /** Shows an endpoint; null: the one written last, once the catalogue is known. */
@@ -109,50 +120,64 @@ export class DataView extends View {
   list(catalogue: readonly Listed[]): void {
     this.#catalogue = catalogue;
     this.#list.list(catalogue);
-    this.#entry = this.#find();
+    this.#entry = this.#find(this.#endpoint);
     this.select(this.#wanted);
     this.changed();
   }
 
   override repaint(): void {
-    this.#chart.repaint();
+    for (const body of Object.values(this.#bodies)) body.repaint?.();
   }
 
   protected override passed(): void {
-    this.#showFigure();
-    this.#chart.tick();
+    if (this.#shown) this.#body?.tick?.();
   }
 
   protected override time(): MarketTime {
-    return this.#time;
+    return this.#body?.time ?? marketTime(null);
   }
 
   protected override problem(): string {
     return this.#problem;
   }
 
-  #find(): Listed | null {
-    return this.#catalogue?.find(({ endpoint, gone }) => endpoint === this.#endpoint && !gone) ?? null;
+  #find(wanted: string | null): Listed | null {
+    return this.#catalogue?.find(({ endpoint, gone }) => endpoint === wanted && !gone) ?? null;
+  }
+
+  /** The version that is shown. */
+  get #shown(): Version | null {
+    return this.#viewed ?? this.#drawn;
+  }
+
+  /** The kind of what is shown, or of what is going to be; null while neither is known. */
+  get #kind(): Kind | null {
+    if (this.#shown) return kindOf(this.#shown.mediaType);
+    return this.#endpoint?.endsWith("/") ? "collection" : this.#entry && kindIn(this.#entry);
+  }
+
+  get #body(): Body | null {
+    const kind = this.#shown && this.#kind;
+    return kind && this.#bodies[kind];
   }
 
   #follow(endpoint: string | null): void {
     this.group.clear();
     this.forget();
+    for (const body of Object.values(this.#bodies)) body.clear();
     this.#endpoint = endpoint;
-    this.#entry = this.#find();
-    this.#dataset = this.#older = this.#pointed = null;
+    this.#entry = this.#find(endpoint);
+    this.#current = this.#drawn = this.#previous = this.#viewed = this.#compared = null;
     this.#problem = "";
-    this.#pager.turnTo(0);
     this.#history.select(endpoint ?? "");
     setData(this.root, "endpoint", endpoint ?? "");
     setData(this.root, "version", "");
     setText(find(this.root, ".copied"), "");
     if (endpoint !== null) {
-      setText(find(this.root, ".sdk code"), snippet(new URL("./diem.js", document.baseURI).pathname, endpoint));
       void this.#options.rest().then((rest) => endpoint === this.#endpoint && find(this.root, ".rest").setAttribute("href", `${rest}/data${endpoint}`), () => undefined);
-      this.group.want(
+      this.group.wantAny(
         endpoint,
-        (dataset) => this.#take(dataset),
+        (snapshot) => this.#take(snapshot),
         (problem) => {
           this.#problem = problem;
           this.changed();
@@ -162,12 +187,13 @@ export class DataView extends View {
     this.changed();
   }
 
-  #take(dataset: Dataset): void {
-    this.#problem = dataset.gone ? "Deleted" : "";
-    // Deleted data stays visible, dimmed: the new version has no points, but the old one does.
-    this.#dataset = dataset.gone && this.#dataset ? { ...dataset, points: this.#dataset.points } : dataset;
-    if (this.#entry === null && !dataset.gone) this.#options.unlisted();
-    this.accepted(dataset);
+  #take(snapshot: Snapshot): void {
+    this.#problem = snapshot.gone ? "Deleted" : "";
+    // What was deleted stays visible, dimmed: the new version has no content, but the old one does.
+    const held = this.#current?.mediaType ? this.#current : { ...snapshot, mediaType: "" };
+    this.#current = snapshot.gone ? { ...held, version: snapshot.version, time: snapshot.time, gone: true } : snapshot;
+    if (this.#entry === null && !snapshot.gone && !snapshot.endpoint.endsWith("/")) this.#options.unlisted();
+    this.accepted(snapshot);
   }
 
   #title(): void {
@@ -175,114 +201,95 @@ export class DataView extends View {
   }
 
   protected draw(): void {
-    const { unit = "", resolution = "" } = this.#dataset ?? this.#entry ?? {};
-    const known = this.root.dataset.version;
-    const before = this.#value.textContent;
-    this.#steps = this.#dataset ? steps(this.#dataset) : [];
-    this.#digits = digitsOf(this.#steps);
-    this.#time = clockOf(this.#entry?.area ?? "", resolution, this.#steps);
-    setData(this.root, "version", this.#dataset ? String(this.#dataset.version) : "");
-    this.#showHead(unit, resolution);
-    this.#showSummary();
-    this.#showChart();
-    this.#showTable(unit, resolution);
-    if (this.#dataset) this.#history.changed(this.#dataset.version, this.#time);
-    this.#showFigure();
-    if (known && this.#value.textContent !== before) flash(this.#value);
+    const isNew = this.#advance();
+    const [shown, kind] = [this.#shown, this.#kind];
+    const base = this.#compared ?? (this.#viewed ? null : this.#previous);
+    setData(this.root, "version", this.#current ? String(this.#current.version) : "");
+    for (const part of this.root.querySelectorAll<HTMLElement>(".kind")) part.hidden = shown === null || !part.classList.contains(kind ?? "");
+    if (shown && this.#endpoint !== null) {
+      this.#body?.show({
+        endpoint: this.#endpoint,
+        entry: this.#entry,
+        version: shown,
+        base: base && kindOf(base.mediaType) === kind ? base : null,
+        isCompared: this.#compared !== null,
+        isNew: isNew && this.#viewed === null,
+      });
+    }
+    this.#showHead(kind, shown);
+    this.#showWhich(shown);
+    this.#showCode(kind, shown?.mediaType ?? this.#entry?.mediaType ?? "");
+    this.explain(shown || this.#endpoint === null ? "" : waiting(this.#problem));
+    if (this.#current) this.#history.changed(this.#current.version, this.time());
   }
 
-  #showHead(unit: string, resolution: string): void {
+  /** Draws the newest version from now on; true if its content is newer than what was drawn. */
+  #advance(): boolean {
+    const [next, drawn] = [this.#current, this.#drawn];
+    if (next === null || next.version === drawn?.version || (next.gone && next.mediaType === "")) return false;
+    const { version, time, mediaType, value, gone } = next;
+    this.#drawn = { version, at: Date.parse(time) || version, mediaType, value };
+    if (drawn === null || gone) return false; // of a deleted one the content is that of the version before, with its marks
+    this.#previous = drawn;
+    return true;
+  }
+
+  #showHead(kind: Kind | null, shown: Version | null): void {
     const { title = "", area = "", quantity = "" } = this.#entry ?? {};
     setText(find(this.root, "h2"), title || this.#endpoint || "Your data");
-    const name = find(this.root, ".series-name");
-    setText(name, title ? (this.#endpoint ?? "") : "");
-    const count = this.#steps.length;
-    const facts = [area, quantity.replaceAll("_", " "), written(unit), every(resolution), this.#dataset ? `${count} ${count === 1 ? "value" : "values"}` : ""];
-    setText(find(this.root, ".series-facts"), facts.filter(Boolean).join(" · "));
-    setText(find(this.root, ".now-unit"), written(unit));
-    setText(find(this.root, ".timezone"), this.#steps.length > 0 ? `Times in ${this.#time.label(this.#steps[0]?.start ?? 0)}` : "");
+    setText(find(this.root, ".endpoint-name"), title ? (this.#endpoint ?? "") : "");
+    setText(find(this.root, ".endpoint-facts"), [area, quantity.replaceAll("_", " "), ...this.#facts(kind, shown)].filter(Boolean).join(" · "));
+    setText(find(this.root, ".timezone"), shown && kind === "series" ? `Times in ${this.time().label(shown.at)}` : "");
     find(this.root, ".chart").ariaLabel = `Chart of ${title || this.#endpoint || "nothing"}`;
-    for (const part of this.root.querySelectorAll<HTMLElement>(".price-figure, .stage, .summary, .series-actions, .unfold, .foot, .values")) {
-      part.hidden = this.#endpoint === null;
-    }
+    const isCollection = kind === "collection";
+    for (const part of this.root.querySelectorAll<HTMLElement>(".endpoint-actions, .unfold, .foot")) part.hidden = this.#endpoint === null;
+    if (isCollection) find(this.root, ".history").hidden = true;
     find(this.root, ".start").hidden = this.#endpoint !== null || this.#catalogue === null;
+    const up = parentOf(this.#endpoint ?? "");
+    const parent = find(this.root, ".parent");
+    parent.hidden = up === "";
+    setText(find(parent, "a"), up);
+    if (up) find(parent, "a").setAttribute("href", this.#options.href(up));
   }
 
-  #showSummary(): void {
-    const facts = summary(this.#steps);
-    const fact = (name: string, step: Step | undefined): void => {
-      setNumber(find(this.root, `.${name} b`), step?.value == null ? "–" : figure(step.value, this.#digits));
-      setText(find(this.root, `.${name} i`), step ? startWords(step, isDaily(this.#dataset?.resolution ?? ""), this.#time) : "");
-    };
-    fact("low", facts?.low);
-    setNumber(find(this.root, ".mean b"), facts ? figure(facts.mean, this.#meanDigits) : "–");
-    fact("high", facts?.high);
-    find(this.root, ".summary").hidden = facts === null;
+  #facts(kind: Kind | null, shown: Version | null): string[] {
+    if (kind === "series") {
+      const { unit = "", resolution = "", points } = (shown?.value ?? this.#entry ?? {}) as Partial<Series>;
+      return [written(unit), every(resolution), points ? `${points.length} ${points.length === 1 ? "value" : "values"}` : ""];
+    }
+    if (kind === null) return [];
+    const words = kindWords(kind, shown?.mediaType ?? this.#entry?.mediaType);
+    if (kind === "collection") {
+      const { members } = (shown?.value ?? {}) as { members?: unknown[] };
+      return [words, members ? `${members.length} ${members.length === 1 ? "member" : "members"}` : ""];
+    }
+    return [words, kind === "bytes" && shown ? sizeWords(sizeOf(shown.value)) : ""];
   }
 
-  #showChart(): void {
-    const isEmpty = this.#steps.every(({ value }) => value === null);
-    find(this.root, ".stage").hidden = this.#endpoint === null || (isEmpty && this.#dataset === null && this.#problem === "");
-    const chart = find(this.root, ".chart");
-    chart.hidden = isEmpty;
-    this.explain(!isEmpty || this.#endpoint === null ? "" : this.#dataset ? "There are no values to chart." : waiting(this.#problem));
-    // Without a size there is nothing to draw on.
-    if (!isEmpty) this.#chart.show(this.#steps, this.#older?.steps ?? null, this.#time);
-    const keys = find(this.root, ".keys");
-    keys.hidden = this.#older === null;
-    if (this.#older) setText(find(keys, ".line-forecast"), `Version of ${this.#time.fullDate(this.#older.at)} ${this.#time.clockSeconds(this.#older.at)}`);
+  /** Which version is shown, and what its marks mean. */
+  #showWhich(shown: Version | null): void {
+    const words = ({ at }: Version): string => `the version of ${this.time().fullDate(at)} ${this.time().clockSeconds(at)}`;
+    const old = find(this.root, ".old-version");
+    old.hidden = this.#viewed === null;
+    if (this.#viewed) setText(find(old, "span"), `This is ${words(this.#viewed)}, not the current one.`);
+    const differences = shown ? (this.#body?.differences ?? "") : "";
+    const line = find(this.root, ".differences");
+    line.hidden = differences === "";
+    const since = this.#compared ? `Compared with ${words(this.#compared)}` : "With the last update";
+    setText(find(line, "span"), differences && `${since}: ${differences}`);
   }
 
-  /** The values, the newest first, a page at a time. */
-  #showTable(unit: string, resolution: string): void {
-    const daily = isDaily(resolution);
-    const { from, to } = this.#pager.show(this.#steps.length);
-    const end = this.#steps.length;
-    const rows = this.#steps.slice(end - to, end - from).reverse();
-    const body = find(this.root, ".values tbody");
-    const older = this.#older;
-    setText(find(this.root, ".value-unit"), written(unit) || "Value");
-    find(this.root, ".values").hidden = end === 0;
-    find(this.root, ".values thead .then").hidden = older === null;
-    if (older) setText(find(this.root, ".values thead .then"), `${this.#time.fullDate(older.at)} ${this.#time.clockSeconds(older.at)}`);
-    rows.forEach((step, index) => {
-      const row = (body.children[index] ?? body.appendChild(emptyRow())) as HTMLElement;
-      const [when, value, then] = row.children as unknown as [HTMLElement, HTMLElement, HTMLElement];
-      const isOther = setText(when, startWords(step, daily, this.#time));
-      writeNumber(value, step.value, (number) => figure(number, this.#digits), !isOther);
-      then.hidden = older === null;
-      if (older) writeNumber(then, beneath(older.steps, step.start)?.value ?? null, (number) => figure(number, this.#digits), false);
-    });
-    while (body.children.length > rows.length) body.lastElementChild?.remove();
+  #showCode(kind: Kind | null, mediaType: string): void {
+    if (this.#endpoint === null) return;
+    setText(find(this.root, ".sdk code"), snippet(new URL("./diem.js", document.baseURI).pathname, this.#endpoint, kind ?? "series", mediaType));
+    setText(find(this.root, ".rest"), kind === "bytes" ? "Open its URL" : "Open as JSON");
+    find(this.root, ".download").hidden = kind !== "bytes" || this.#shown === null;
   }
 
-  /** The large figure: the value at the cursor, otherwise the current or the latest one. */
-  #showFigure(): void {
-    const found = stepAt(this.#steps, Date.now());
-    const step = this.#pointed ?? found?.step ?? null;
-    setNumber(this.#value, step?.value == null ? "–" : figure(step.value, this.#digits));
-    setData(this.root, "pointed", String(this.#pointed !== null));
-    const when = step ? spanWords(step, isDaily(this.#dataset?.resolution ?? ""), this.#time) : "";
-    const kind = this.#pointed ? "" : found?.current ? "now, " : "latest, ";
-    setText(find(this.root, ".interval"), step ? `${kind}${when}` : "");
-  }
-
-  /** The mean of whole numbers is none. */
-  get #meanDigits(): number {
-    return Math.max(this.#digits, 1);
-  }
-
-  #words(step: Step): string {
-    const { unit = "", resolution = "" } = this.#dataset ?? {};
-    const value = step.value === null ? "no value" : `${figure(step.value, this.#digits)} ${written(unit)}`.trimEnd();
-    return `${spanWords(step, isDaily(resolution), this.#time)}: ${value}`;
-  }
-
-  #wordsOfAll(): string {
-    const facts = summary(this.#steps);
-    if (!facts) return "no values";
-    const [low, high] = [facts.low, facts.high].map(({ value }) => figure(value ?? 0, this.#digits));
-    return `from ${low} to ${high}, average ${figure(facts.mean, this.#meanDigits)} ${written(this.#dataset?.unit ?? "")}`.trimEnd();
+  #goUp(event: MouseEvent): void {
+    if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    this.#options.pick(parentOf(this.#endpoint ?? ""));
   }
 
   async #copy(): Promise<void> {
@@ -298,11 +305,3 @@ export class DataView extends View {
 
 /** The reason for missing data, with the remedy. */
 const waiting = (problem: string): string => (problem === "Not in the catalogue" ? "Not in the catalogue yet: it appears here as soon as it is written." : problem);
-
-function emptyRow(): HTMLElement {
-  const row = make("tr");
-  const head = make("th");
-  head.scope = "row";
-  row.append(head, make("td", "num", "–"), make("td", "num then", "–"));
-  return row;
-}

@@ -43,6 +43,32 @@ test("items that are inserted or deleted do not mark those behind them", () => {
   expect(marks([{ id: 1, at: 0 }, { id: 2, at: 0 }], [{ id: 1, at: 5 }, { id: 2, at: 0 }])).toEqual(["/0/at changed 0"]);
 });
 
+test("no more items than needed are inserted or deleted", () => {
+  const items = fc.array(fc.integer({ min: 0, max: 4 }), { maxLength: 30 });
+  fc.assert(
+    fc.property(items, items, (before, after) => {
+      const { changed, removed } = tally(difference(before, after).delta);
+      expect(before.length - changed - removed).toBe(longest(before, after));
+    }),
+    { numRuns: 300 },
+  );
+});
+
+/** The length of the longest common subsequence, by its definition. */
+function longest(a: readonly number[], b: readonly number[]): number {
+  const lengths = Array.from({ length: a.length + 1 }, () => new Array<number>(b.length + 1).fill(0));
+  a.forEach((item, i) => b.forEach((other, j) => {
+    lengths[i + 1]![j + 1] = item === other ? lengths[i]![j]! + 1 : Math.max(lengths[i]![j + 1]!, lengths[i + 1]![j]!);
+  }));
+  return lengths[a.length]![b.length]!;
+}
+
+test("one item of very many that is deleted, and one that is changed, are two marks", () => {
+  const before = Array.from({ length: 20_000 }, (_, index) => [index, index % 7]);
+  const after = before.filter((_, index) => index !== 3).map((item) => (item[0] === 7_000 ? [7_000, -1] : item));
+  expect(marks(before, after)).toEqual(["/3 removed [3,3] at 3", "/6999/1 changed 0"]);
+});
+
 test("long arrays with differences everywhere are compared item by item", () => {
   const numbers = (from: number): number[] => Array.from({ length: 2_000 }, (_, index) => index + from);
   const { delta, isComplete } = difference(numbers(0), numbers(5_000));

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { parseVersions, changeWords } from "../../../src/page/data/history.ts";
+import { amountWords, changeWords, parseVersions } from "../../../src/page/data/history.ts";
+import type { Kind } from "../../../src/page/data/media.ts";
 import { snippet } from "../../../src/page/data/snippet.ts";
 import { clockOf, digitsOf, every, figure, spanWords, startWords, valueRange } from "../../../src/page/data/values.ts";
 import type { Step } from "../../../src/page/series.ts";
@@ -47,7 +48,7 @@ test("a long axis has dates, and a very long one months", () => {
   expect([days(1), days(9), days(10), days(301)]).toEqual(["Thu 1", "Thu 1", "1 Jan", "Jan 2026"]);
 });
 
-test("the versions of an endpoint and what each has changed; what is none is left out", () => {
+test("the versions of an endpoint, their size and what each has changed; what is none is left out", () => {
   const versions = parseVersions({
     versions: [
       { version: 3, time: "2026-01-01T00:00:02Z", gone: false, points: 24, revised: 1 },
@@ -59,8 +60,15 @@ test("the versions of an endpoint and what each has changed; what is none is lef
     ],
   });
   expect(versions.map(({ version, at }) => [version, at - DAY])).toEqual([[3, 2_000], [2, 1_000], [1, 0]]);
-  expect(versions.map(changeWords)).toEqual(["1 value revised", "deleted", "oldest version kept"]);
-  expect(changeWords({ version: 5, at: 0, gone: false, points: 1, revised: 0 })).toBe("no values revised");
+  expect(versions.map((version, index) => changeWords(version, index === 2))).toEqual(["1 value revised", "deleted", "oldest version kept"]);
+  const [document, notice] = parseVersions({
+    versions: [
+      { version: 5, time: "2026-01-01T00:00:00Z", gone: false, media_type: "application/json", bytes: 1_536, revised: null },
+      { version: 4, time: "2026-01-01T00:00:00Z", gone: false, media_type: "application/vnd.diem.notice+json", revised: null },
+    ],
+  });
+  expect([changeWords(document!, false), amountWords(document!), amountWords(notice!)]).toEqual(["", "1.5 KiB", ""]);
+  expect([changeWords({ ...document!, revised: 0 }, false), ...versions.map(amountWords)]).toEqual(["no values revised", "24 values", "0 values", "24 values"]);
   expect([parseVersions(null), parseVersions({ versions: {} })]).toEqual([[], []]);
 });
 
@@ -68,4 +76,14 @@ test("the code has ten lines, and the name as a string", () => {
   const code = snippet("/diem.js", '/my/"series"');
   expect(code.trimEnd().split("\n")).toHaveLength(11);
   expect(code).toContain('"/my/\\"series\\""');
+});
+
+test("the code fits the kind", () => {
+  const code = (kind: Kind, mediaType = ""): string => snippet("/diem.js", "/x", kind, mediaType);
+  expect(code("document")).toContain("({ value, version }) =>");
+  expect(code("bytes", "text/html;charset=utf-8")).toContain("console.log(version, value)");
+  expect(code("bytes", "image/png")).toContain('document.querySelector("img").src = URL.createObjectURL(blob)');
+  expect(code("bytes", "image/svg+xml")).not.toContain("img");
+  expect(code("notice")).toContain("load: async (url) => (await fetch(url)).json()");
+  expect(code("collection")).toContain("diem.watchCollection(");
 });

@@ -71,6 +71,7 @@ async def test_the_page_may_connect_to_its_servers_and_nothing_else(rest: Rest) 
     here = [f"{scheme}://127.0.0.1:8101" for scheme in ("http", "https", "ws", "wss")]
     assert " ".join(["connect-src 'self'", *here, "https://edge.example", "wss://edge.example;"]) in policy
     assert "default-src 'none'" in policy
+    assert "img-src 'self' blob: data:;" in policy, "images of endpoints; a blob of the page runs nothing as an image"
     assert "unsafe" not in policy
 
 

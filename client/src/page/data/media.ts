@@ -1,0 +1,73 @@
+/** Kinds of data by media type (docs/protocol.md section 6.1), sizes, and the form in which bytes are shown. Pure. */
+
+import type { Listed } from "../zones.ts";
+
+export type Kind = "series" | "document" | "bytes" | "notice" | "collection";
+
+/** Images that browsers decode without running anything: SVG has scripts, and is shown as text. */
+const IMAGE = /^image\/(?:png|jpeg|gif|webp|avif)$/;
+const TEXT = /^text\/|[/+]xml$|^application\/(?:javascript|ecmascript|yaml|toml|sql|graphql|x-sh)$/;
+const KIB = 1_024;
+
+const essenceOf = (mediaType: string): string => mediaType.split(";")[0] ?? "";
+
+/** The kind that a canonical media type names; of a deleted endpoint of which nothing is known, null. */
+export function kindOf(mediaType: string): Kind | null {
+  const essence = essenceOf(mediaType);
+  const own = /^application\/vnd\.diem\.(series|notice|collection)\+json$/.exec(essence)?.[1];
+  if (own !== undefined) return own as Kind;
+  if (essence === "") return null;
+  return essence === "application/json" || essence.endsWith("+json") ? "document" : "bytes";
+}
+
+/** The kind of an entry of the catalogue; those of an earlier visit, and of older services, are series. */
+export const kindIn = ({ kind }: Listed): Kind => (kind || "series") as Kind;
+
+/** The kind in words for people: "JSON", "image/png", "notice"; "" of a series, which has a unit. */
+export function kindWords(kind: Kind, mediaType = ""): string {
+  if (kind === "series") return "";
+  if (kind === "notice" || kind === "collection") return kind;
+  return kind === "document" && essenceOf(mediaType) === "application/json" ? "JSON" : essenceOf(mediaType) || kind;
+}
+
+/** How bytes of a media type are shown. What could run scripts is text: its source. */
+export function formOf(mediaType: string): "image" | "text" | "file" {
+  const essence = essenceOf(mediaType);
+  return IMAGE.test(essence) ? "image" : TEXT.test(essence) ? "text" : "file";
+}
+
+/** The text of a value of the kind bytes; null if it is none. */
+export function textOf(value: unknown): string | null {
+  if (typeof value === "string") return value;
+  try {
+    return value instanceof Uint8Array ? new TextDecoder("utf-8", { fatal: true }).decode(value) : null;
+  } catch {
+    return null;
+  }
+}
+
+/** A body as the value of a version: text as a string, other bytes as they are. */
+export function decode(bytes: Uint8Array, mediaType: string): string | Uint8Array {
+  if (!mediaType.startsWith("text/")) return bytes;
+  try {
+    return new TextDecoder(/;charset=([^;]+)/.exec(mediaType)?.[1]).decode(bytes);
+  } catch {
+    return bytes; // a character set that nobody knows
+  }
+}
+
+/** Number of bytes of a value of the kind bytes; of text in UTF-8. */
+export const sizeOf = (value: unknown): number => (value instanceof Uint8Array ? value.length : new TextEncoder().encode(String(value ?? "")).length);
+
+/** "812 B", "1.5 KiB", "3.2 MiB". */
+export function sizeWords(bytes: number): string {
+  if (bytes < KIB) return `${bytes} B`;
+  return bytes < KIB * KIB ? `${(bytes / KIB).toFixed(1)} KiB` : `${(bytes / KIB / KIB).toFixed(1)} MiB`;
+}
+
+/** The name of a file with the content of an endpoint. */
+export function fileName(endpoint: string, mediaType: string): string {
+  const name = endpoint.split("/").findLast(Boolean) ?? "data";
+  const [, subtype = ""] = /^[a-z]+\/([a-z0-9]+)(?:\+|$)/.exec(essenceOf(mediaType)) ?? [];
+  return name.includes(".") || subtype === "" ? name : `${name}.${subtype === "plain" ? "txt" : subtype}`;
+}

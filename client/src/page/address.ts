@@ -22,8 +22,8 @@ export function readAddress(search: string, hash: string): Address {
   return { page: endpoint ? "data" : isMarket ? "market" : null, endpoint };
 }
 
-/** The page to show; `hasMarket` is null while the catalogue is not known. */
-export const pageOf = ({ page }: Address, hasMarket: boolean | null): PageName => page ?? (hasMarket === false ? "data" : "market");
+/** The page to show; null while neither the address nor the catalogue decides. `hasMarket` is null while the catalogue is not known. */
+export const pageOf = ({ page }: Address, hasMarket: boolean | null): PageName | null => page ?? (hasMarket === null ? null : hasMarket ? "market" : "data");
 
 /** The query of a page's address; other parts of `search` are kept. */
 export function pageSearch(search: string, page: PageName, endpoint: string | null = null): string {

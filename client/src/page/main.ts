@@ -41,6 +41,8 @@ const ZONE_KEY = "diem.zone";
 /** How often the page "Data" reads the list of endpoints, plus a time for each of them: 10,000 are read once a minute. */
 const LIST_EVERY_MS = 3_000;
 const LIST_ENTRY_MS = 5;
+/** Time that the page waits for the catalogue to decide what it shows; then it shows the market. */
+const UNDECIDED_MS = 1_000;
 
 const asked = wish(location.search);
 const diem = createDiem({ configUrl: "./config.json", data: asked.data });
@@ -72,6 +74,7 @@ let hasMarket: boolean | null = null;
 /** True once the user interacts with the page chosen by the catalogue, which then stays. */
 let isUsed = false;
 let listReadAt = performance.now();
+let isLate = false;
 
 let catalogue: readonly Listed[] = [];
 let zones: string[] = [];
@@ -106,6 +109,10 @@ const sight = new Sight();
 for (const view of views) sight.watch(view.root, (inSight) => view.show(inSight));
 setUpPrint({ sight, frames: desk.frames, views: () => views });
 showPage();
+setTimeout(() => {
+  isLate = true;
+  if (hasMarket === null) showPage();
+}, UNDECIDED_MS);
 
 /** The page that is shown now. */
 function page(): PageName {
@@ -114,8 +121,8 @@ function page(): PageName {
 
 /** Shows the page that the address names, or that the catalogue makes sense of. */
 function showPage(): void {
-  const shown = address.page === null && isUsed ? page() : pageOf(address, hasMarket);
-  document.documentElement.dataset.page = shown;
+  const shown = address.page === null && isUsed ? page() : pageOf(address, hasMarket ?? (isLate || null));
+  document.documentElement.dataset.page = shown ?? "undecided";
   for (const link of document.querySelectorAll<HTMLAnchorElement>("[data-leads]")) {
     link.ariaCurrent = link.dataset.leads === shown ? "page" : null;
     // Where there is no market, nothing leads to it.
@@ -123,6 +130,8 @@ function showPage(): void {
     link.href = pageSearch(location.search, link.dataset.leads as PageName);
   }
   find<HTMLAnchorElement>(document, ".skip").href = shown === "data" ? "#endpoint" : "#price";
+  if (shown === null) return;
+  sight.look();
   if (shown === "market") showZone();
   else if (dataView !== null) dataView.select(address.endpoint);
   else void loadDataView();

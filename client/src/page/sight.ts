@@ -27,12 +27,17 @@ export class Sight {
   }
 
   watch(element: HTMLElement, changed: (inSight: boolean) => void): void {
-    // The observer first reports with a frame, which a background tab does not have.
-    const { top, bottom } = element.getBoundingClientRect();
-    const inSight = isLaidOut(element) && bottom > -MARGIN * innerHeight && top < (1 + MARGIN) * innerHeight;
+    const inSight = isInSight(element);
     this.#views.set(element, { changed, inSight });
     changed(inSight || (this.#all && isLaidOut(element)));
     this.#observer.observe(element);
+  }
+
+  /** Other views have become part of the page: the observer reports with a frame, which a background tab does not have. */
+  look(): void {
+    for (const [element, view] of this.#views) {
+      if (!view.inSight && isInSight(element)) this.#seen(element, true);
+    }
   }
 
   /** All views of the page count as visible, wherever they are; false: only those that are. */
@@ -54,6 +59,11 @@ export class Sight {
     view.inSight = inSight;
     if (inSight || !this.#all) view.changed(inSight);
   }
+}
+
+function isInSight(element: Element): boolean {
+  const { top, bottom } = element.getBoundingClientRect();
+  return isLaidOut(element) && bottom > -MARGIN * innerHeight && top < (1 + MARGIN) * innerHeight;
 }
 
 /** Whether an element is part of the visible page. */

@@ -141,7 +141,7 @@ def patch_command(
         typer.Option(
             "--type",
             metavar="TYPE",
-            help="merge (RFC 7396) or json-patch (RFC 6902), both for documents.",
+            help="merge (RFC 7396) or json-patch (RFC 6902), both for documents; points, for series.",
         ),
     ] = "merge",
     title: TitleOption = None,

@@ -9,12 +9,12 @@ from typing import Final
 import typer
 
 from diem.errors import ConfigurationError
-from diem.protocol.media_types import CSV, DOCUMENT, JSON_PATCH, MERGE_PATCH, SERIES, kind_of
+from diem.protocol.media_types import CSV, DOCUMENT, JSON_PATCH, MERGE_PATCH, POINTS_PATCH, SERIES, kind_of
 
 PIPE: Final = "-"
 TEXT: Final = "text/plain;charset=utf-8"
 TYPES: Final[Mapping[str, str]] = {"json": DOCUMENT, "series": SERIES, "csv": CSV, "text": TEXT}
-PATCHES: Final[Mapping[str, str]] = {"merge": MERGE_PATCH, "json-patch": JSON_PATCH}
+PATCHES: Final[Mapping[str, str]] = {"merge": MERGE_PATCH, "json-patch": JSON_PATCH, "points": POINTS_PATCH}
 _OF_NAMES: Final = mimetypes.MimeTypes()
 """The library's own table, the same on every machine."""
 

@@ -10,6 +10,7 @@ NOTICE: Final = "application/vnd.diem.notice+json"
 COLLECTION: Final = "application/vnd.diem.collection+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+POINTS_PATCH: Final = "application/vnd.diem.points+json"
 
 KindName = Literal["series", "document", "bytes", "notice", "collection"]
 _OWN: Final[dict[str, KindName]] = {SERIES: "series", CSV: "series", NOTICE: "notice", COLLECTION: "collection"}

@@ -186,6 +186,8 @@ def _refusal(media_type: str, rules: Prefix, request: Request) -> Response | Non
         return _unsupported(f"a {kind} has no content to PUT")
     if rules.kind and kind != rules.kind:
         return _unsupported(f"endpoints below {rules.name} are of the kind {rules.kind}, not {kind}")
+    if any(media_type in each.patches for each in kinds.KINDS.values()):
+        return _unsupported(f"{media_type} is the body of a PATCH, and no content")
     if is_coded(request.headers.get("content-encoding")):
         return _unsupported_coding()
     return None

@@ -91,6 +91,10 @@ class Kind:
         """Apply a patch, with one of :attr:`patches`, to stored content; raises DataError."""
         raise NotImplementedError
 
+    def undo(self, content: bytes, undo: bytes) -> bytes:
+        """Return the content before a patch; ``undo`` is that of the representation that the patch made."""
+        raise NotImplementedError
+
     def check_successor(self, endpoint: str, stored: str, new: str) -> None:
         """Check the labels of new content against the stored ones; raises DataError if they do not fit."""
 

@@ -1,7 +1,7 @@
 """The content of an endpoint for the core: bytes with a media type, and labels for the catalogue."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, Self
@@ -21,7 +21,8 @@ class Representation:
         endpoint: its name. media_type: in canonical form; names the kind. content: in the kind's canonical form: equal
         data, equal content. digest: of the content; empty: a change even if the content is equal. title: empty keeps
         the stored one. labels: of the catalogue, as :func:`label_text` returns them; missing ones keep their stored
-        values. ttl_ms: time until the endpoint expires; 0: never.
+        values. ttl_ms: time until the endpoint expires; 0: never. undo: of a patch, what its kind makes the previous
+        content of; empty: none.
     """
 
     endpoint: str
@@ -31,6 +32,7 @@ class Representation:
     title: str = ""
     labels: str = NO_LABELS
     ttl_ms: int = 0
+    undo: bytes = field(default=b"", compare=False)
 
     def expiring(self, ttl_ms: int) -> Self:
         """Return the representation with a time to live."""

@@ -327,7 +327,7 @@ def _patch(so_far: WritePlan, write: Write, patch: Patch, head: EndpointHead | N
         raise UnpatchableKind(patch.endpoint, kind.name, patch.body.media_type, ", ".join(sorted(kind.patches)))
     content = so_far.contents.get(patch.endpoint)
     stored = head.with_content(basis.contents[patch.endpoint] if content is None else content)
-    made = kind.patch(patch.endpoint, stored, patch.body)
+    made = kind.patch(patch.endpoint, stored, patch.body._replace(labels=head.labels))
     if len(made.content) > patch.max_bytes:
         found = f"{patch.endpoint} would have {len(made.content)} bytes"
         raise DatasetTooLarge(f"{found}, at most are {patch.max_bytes}: {SMALLER}")

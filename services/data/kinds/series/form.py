@@ -105,6 +105,11 @@ def seal(endpoint: str, unit_: str, resolution: Resolution, points: list[dict[st
     ``zone``: that of the :class:`TimeReader` of the times.
     """
     content = orjson.dumps({"unit": unit_, "resolution": resolution.text, "points": points})
+    return seal_content(endpoint, content, unit_, resolution, zone)
+
+
+def seal_content(endpoint: str, content: bytes, unit_: str, resolution: Resolution, zone: str) -> Dataset:
+    """Make a dataset of canonical bytes."""
     return Dataset(endpoint, SERIES, content, digest_of(content), labels=series_labels(unit_, resolution.text, zone))
 
 

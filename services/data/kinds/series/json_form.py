@@ -201,5 +201,5 @@ def _endpoint(raw: object, where: str) -> str:
 
 
 def _point_keys(dataset: Dataset) -> dict[str, int]:
-    count = dataset.content.count(b'"time"')
+    count = dataset.content.count(b'{"time":')
     return {"time": count, "value": count}

@@ -188,9 +188,10 @@ class TimeReader:
     Args:
         step: the resolution.
         clock: of times without an offset; None: all have one, and dates are in UTC.
+        or_utc: whether periods may begin in UTC although the clock is of another zone.
     """
 
-    def __init__(self, step: Resolution, clock: LocalClock | None = None) -> None:
+    def __init__(self, step: Resolution, clock: LocalClock | None = None, *, or_utc: bool = True) -> None:
         self._step = step
         self._clock = clock
         self._previous = -1
@@ -200,7 +201,8 @@ class TimeReader:
         local = clock is not None and clock.zone.key != "UTC"
         if step.is_calendar and (local or step.text != "P1D"):
             # Days of UTC are on a grid, which is cheaper to check.
-            self._zones = [*([clock.zone] if clock is not None and local else []), zone("UTC")]
+            own = [clock.zone] if clock is not None and local else []
+            self._zones = [*own, zone("UTC")] if or_utc or not own else own
             self._grid = 1
 
     @property

@@ -1,5 +1,7 @@
 """Reads committed data through a bounded cache: current datasets and retained versions."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
 from sqlalchemy import CompoundSelect, Row, Select, bindparam, desc, func, select, union_all
@@ -9,6 +11,7 @@ from services.data.byte_lru import ByteLru
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint, VersionNotKept
 from services.data.kinds import COLLECTION
 from services.data.limits import HistoryLimits
+from services.data.store import undo
 from services.data.store.database import ERRORS, Database
 from services.data.store.index import StoredVersion, StoreIndex
 from services.data.store.retention_clock import RetentionClock
@@ -50,6 +53,25 @@ _VERSION: Final = union_all(
     _VERSIONS[0].where(ENDPOINTS.c.version == bindparam("wanted")),
     _VERSIONS[1].where(HISTORY.c.version == bindparam("wanted"), HISTORY.c.version.in_(select(_LISTED.c.version))),
 )
+
+
+def _complete(rows: Sequence[StoredVersion]) -> list[StoredVersion]:
+    """Return the versions of rows, newest first, with whole contents."""
+    found: list[StoredVersion] = []
+    for row in rows:
+        newer = undo.newer_of(row)
+        if newer is None:
+            found.append(row)
+        elif found and found[-1].version == newer:
+            found.append(undo.apply(row, found[-1]))
+    return found
+
+
+def _undo_all(stored: StoredVersion, undone: Sequence[StoredVersion]) -> StoredVersion:
+    """Return the oldest version of rows, of which each is made of the next, and the last one of ``stored``."""
+    for row in reversed(undone):
+        stored = undo.apply(row, stored)
+    return stored
 
 
 class Reader:
@@ -110,7 +132,10 @@ class Reader:
             raise UnknownEndpoint(endpoint)
         if head.media_type == COLLECTION:
             return [head.with_content(b"")]
-        found = [StoredVersion._make(row) for row in await self._rows(_HISTORY, {"name": endpoint, **self._limits()})]
+        rows = await self._rows(_HISTORY, {"name": endpoint, **self._limits()})
+        found = [StoredVersion._make(row) for row in rows]
+        if any(undo.newer_of(each) is not None for each in found):
+            found = await asyncio.to_thread(_complete, found)
         if not found:
             # Forgotten meanwhile.
             raise UnknownEndpoint(endpoint)
@@ -141,13 +166,22 @@ class Reader:
         if head.media_type == COLLECTION:
             # Its members are in memory only; the current version is in the cache.
             raise VersionNotKept(endpoint, version)
-        rows = await self._rows(_VERSION, {"name": endpoint, "wanted": version, **self._limits()})
-        if not rows:
-            raise VersionNotKept(endpoint, version)
-        stored = StoredVersion._make(rows[0])
+        stored = await self._complete_version(endpoint, version)
         if stored.kind:
             raise EndpointDeleted(endpoint, version)
         return stored
+
+    async def _complete_version(self, endpoint: str, version: int) -> StoredVersion:
+        undone: list[StoredVersion] = []
+        wanted: int | None = version
+        while wanted is not None:
+            rows = await self._rows(_VERSION, {"name": endpoint, "wanted": wanted, **self._limits()})
+            if not rows:
+                raise VersionNotKept(endpoint, version)
+            undone.append(StoredVersion._make(rows[0]))
+            wanted = undo.newer_of(undone[-1])
+        complete = undone.pop()
+        return await asyncio.to_thread(_undo_all, complete, undone) if undone else complete
 
     def _limits(self) -> dict[str, int]:
         return {"oldest": self._history.oldest_ms(self._ages.now_ms()), "at_most": self._history.versions}

@@ -25,6 +25,7 @@ from services.data.errors import (
 )
 from services.data.kinds import COLLECTION, NO_LABELS, Body, Representation, kind_of, merge_labels
 from services.data.limits import DAY_MS, SMALLER
+from services.data.store import undo
 from services.data.store.index import EndpointHead, membership
 
 EARLIEST_MS: Final = 1_577_836_800_000
@@ -179,7 +180,8 @@ class WritePlan:
     replaced: list[str] = field(default_factory=list)
     """Endpoints whose stored version moves into the history."""
     superseded: list[tuple[EndpointHead, bytes]] = field(default_factory=list)
-    """Versions accepted and replaced within the group, with contents, written directly to the history."""
+    """Old versions with contents, written directly to the history: those accepted and replaced within the group, and
+    undos."""
     unchanged: int = 0
     missed: Sequence[EndpointHead] = field(default_factory=list)
     """Heads of an earlier commit with a lost answer."""
@@ -352,9 +354,12 @@ def _put(so_far: WritePlan, write: Write, new: Representation, basis: Basis) -> 
             so_far.heads[endpoint] = same
             so_far.contents[endpoint] = new.content
         return Accepted(endpoint, head.version, changed=False)
-    _archive(so_far, head)
-    so_far.sequence += 1
     version = next_version(head.version if head else basis.floor, now_ms)
+    if head is not None and undo.is_worthwhile(new.undo, new.content):
+        so_far.superseded.append(undo.pack(head, new.undo, version))
+    else:
+        _archive(so_far, head)
+    so_far.sequence += 1
     so_far.heads[endpoint] = EndpointHead(
         endpoint,
         so_far.sequence,

@@ -2,7 +2,7 @@
 
 import type { Signal } from "@angular/core";
 import { DestroyRef, Injectable, InjectionToken, assertInInjectionContext, inject, signal } from "@angular/core";
-import type { Dataset, Diem } from "diem-client";
+import type { Dataset, Diem, Snapshot } from "diem-client";
 import { createDiem } from "diem-client";
 
 /** Provide another one for options or tests: `{ provide: DIEM, useFactory: () => createDiem({ configUrl: "…" }) }`. */
@@ -20,11 +20,19 @@ export class DiemService {
     inject(DestroyRef).onDestroy(() => this.#diem.close());
   }
 
-  /** The dataset of `endpoint`, null until there is one. To be called where `inject` may be: in a field or a constructor. */
+  /**
+   * The latest version of `endpoint`, whose values have the type `T`; null until there is one. To be called where `inject` may be: in
+   * a field or a constructor.
+   */
+  snapshot<T>(endpoint: string): Signal<Snapshot<T> | null> {
+    assertInInjectionContext(this.snapshot);
+    const snapshot = signal<Snapshot<T> | null>(null);
+    inject(DestroyRef).onDestroy(this.#diem.watch<T>(endpoint, (changed) => snapshot.set(changed)));
+    return snapshot.asReadonly();
+  }
+
+  /** The same for a series. */
   dataset(endpoint: string): Signal<Dataset | null> {
-    assertInInjectionContext(this.dataset);
-    const dataset = signal<Dataset | null>(null);
-    inject(DestroyRef).onDestroy(this.#diem.watch(endpoint, (changed) => dataset.set(changed)));
-    return dataset.asReadonly();
+    return this.snapshot(endpoint) as Signal<Dataset | null>;
   }
 }

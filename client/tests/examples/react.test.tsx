@@ -7,6 +7,7 @@ import { createRoot } from "react-dom/client";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { DiemContext } from "../../examples/react/diem.tsx";
 import { Load } from "../../examples/react/Load.tsx";
+import { Scores } from "../../examples/react/Scores.tsx";
 import { FakeServer, eventually } from "./server.ts";
 
 let server: FakeServer;
@@ -50,4 +51,26 @@ test("React: another endpoint never shows the data of the one before", async () 
   await eventually(() => expect(server.subscribed).toEqual(["/load/IT"]));
   server.change("/load/IT", 30_000);
   await eventually(() => expect(shown()).toBe("30000 MW"));
+});
+
+test("React: the members of a collection, those that come and those that go", async () => {
+  const put = (name: string, version: number, value: unknown): void => {
+    const isCollection = name.endsWith("/");
+    const content = isCollection ? { endpoint: name, version, time: "", members: value } : value;
+    server.contents.set(name, [isCollection ? "application/vnd.diem.collection+json" : "application/json", content]);
+    server.change(name, version);
+  };
+  const listed = (): string => [...document.querySelectorAll("li")].map(({ textContent }) => textContent).join();
+  put("/game/42", 1, { home: 1, away: 0 });
+  put("/game/", 1, ["/game/42"]);
+  root.render(<DiemContext value={diem}><Scores /></DiemContext>);
+  await eventually(() => expect(listed()).toBe("/game/42 1:0"));
+  put("/game/43", 2, { home: 0, away: 0 });
+  put("/game/", 2, ["/game/42", "/game/43"]);
+  put("/game/42", 3, { home: 1, away: 1 });
+  await eventually(() => expect(listed()).toBe("/game/42 1:1,/game/43 0:0"));
+  put("/game/", 4, ["/game/43"]);
+  await eventually(() => expect(listed()).toBe("/game/43 0:0"));
+  root.render(null);
+  await eventually(() => expect(server.subscribed).toEqual([]));
 });

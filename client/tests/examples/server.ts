@@ -11,6 +11,8 @@ export const eventually = (check: () => void): Promise<void> => vi.waitFor(check
 export class FakeServer {
   /** endpoint -> version, which is its value too. */
   readonly data = new Map<string, number>();
+  /** Endpoint -> what its version is, of those that are no series: the media type, and the JSON of an answer. */
+  readonly contents = new Map<string, [mediaType: string, value: unknown]>();
   /** Endpoints that no token covers. */
   readonly forbidden = new Set<string>();
   /** Whether requests for data are refused, because the reader has made as many as it may. */
@@ -58,6 +60,8 @@ export class FakeServer {
     if (this.forbidden.has(endpoint)) return Response.json({}, { status: 403 });
     if (this.usedUp) return Response.json({}, { status: 429, headers: { "Retry-After": "0" } });
     const version = this.data.get(endpoint);
+    const [mediaType, value] = this.contents.get(endpoint) ?? [];
+    if (mediaType) return Response.json(value, { headers: { ...etag(version ?? 0), "Content-Type": mediaType, "Diem-Version": `${version}` } });
     return version === undefined
       ? Response.json({ detail: "no such endpoint" }, { status: 404 })
       : Response.json(body(endpoint, version), { headers: etag(version) });

@@ -199,9 +199,10 @@ class MixedWriter(Writer):
     # What comes and goes
 
     async def _keep_alive(self, name: str) -> None:
-        """Write a document with a time to live, renew it by writing the same again, or patch it."""
-        chance, known = self._random.random(), self._living.get(name)
-        if known is not None and chance < 0.4:
+        """Write a document with a time to live, renew one by writing the same again, or patch it."""
+        chance = self._random.random()
+        if self._living and chance < 0.4:
+            known = self._random.choice(list(self._living.values()))
             await self._send(known._replace(operation="renewed"))
         elif chance < 0.6:
             await self._merge(name)

@@ -32,9 +32,9 @@ class Recorder(BaseClient):
 
     What came on the wire is counted, and what passes the filter is recorded: a greater version than any before. Data is
     recorded as held if its version is greater than that of the data before, also if the version was announced already.
-    With ``filtered`` (all-to-all) updates of endpoints only are recorded that are subscribed. Without it an update for
-    a foreign endpoint is recorded as well, for the oracle to name. Requests, and all other messages, are recorded as
-    they are on the wire, whatever the client makes of them.
+    With ``filtered`` (all-to-all) updates of endpoints only are recorded that were requested on the connection. Without
+    it an update for a foreign endpoint is recorded as well, for the oracle to name. Requests, and all other messages,
+    are recorded as they are on the wire, whatever the client makes of them.
     """
 
     link_type = RecordedLink
@@ -92,10 +92,8 @@ class Recorder(BaseClient):
         self.refreshed = 0
         """Number of tokens that servers have accepted on open connections."""
         self._filtered = filtered
-        self._has_subscribed = False
-        """A request was sent on the newest connection, to which a server in all-to-all sends everything before, too."""
-        self._pattern = wire.ANY_UPDATE
-        self._refilter()
+        self._pattern = wire.updates_of(set()) if filtered else wire.ANY_UPDATE
+        self._requested: set[bytes] = set()
         self._following: asyncio.Task[None] | None = None
 
     # What the run asks of it
@@ -118,15 +116,12 @@ class Recorder(BaseClient):
     async def add(self, endpoint: str) -> None:
         """Subscribe to another endpoint."""
         self.wants.add(endpoint.encode())
-        self._refilter()
         await self.subscribe({endpoint: None})
 
     async def remove(self, endpoint: str) -> None:
         """Unsubscribe from an endpoint."""
         self.wants.discard(endpoint.encode())
         self.record(Kind.UNSUBSCRIBE, endpoint.encode(), time=monotonic())
-        if endpoint.encode() not in self.registered:
-            self._refilter()  # a new connection, which has not subscribed to it yet, brings no `unsubscribed`
         await self.unsubscribe([endpoint])
 
     async def swap(self, old: str, new: str) -> None:
@@ -274,7 +269,8 @@ class Recorder(BaseClient):
                 self.changed(endpoint)
             elif self.registered.get(endpoint) is link:
                 del self.registered[endpoint]
-        self._refilter()
+        if kind == Kind.UNSUBSCRIBED:
+            self._filter(self._requested.difference(name.encode() for name in message["endpoints"]))
 
     def sent(self, message: dict[str, Any], link: Link) -> None:
         """Record a request."""
@@ -282,8 +278,7 @@ class Recorder(BaseClient):
         if message["type"] == "subscribe":
             for name, version in message["endpoints"].items():
                 self.record(Kind.SUBSCRIBE, name.encode(), version or 0, time=now, link=link.number)
-            self._has_subscribed = True
-            self._refilter()
+            self._filter(self._requested.union(name.encode() for name in message["endpoints"]))
         elif message["type"] == "unsubscribe":
             for endpoint in {name.encode() for name in message["endpoints"]} & self.wants:
                 # It has the endpoint on another connection now.
@@ -292,8 +287,7 @@ class Recorder(BaseClient):
     def opened_link(self, link: Link) -> None:
         """Record that a handshake was accepted."""
         self.links.append(link)
-        self._has_subscribed = False
-        self._refilter()
+        self._filter(set())
         self.record(Kind.OPEN, code=int(link.deflate is not None), time=link.opened, link=link.number)
 
     def crashed(self, error: BaseException) -> None:
@@ -315,9 +309,11 @@ class Recorder(BaseClient):
         if link.deflate is not None:
             self.compressed += link.deflate.frames
 
-    def _refilter(self) -> None:
+    def _filter(self, requested: set[bytes]) -> None:
+        """Record updates of what was requested on the connection: the server sends everything from its start."""
         if self._filtered:
-            self._pattern = wire.updates_of(self.wants if self._has_subscribed else set())
+            self._requested = requested
+            self._pattern = wire.updates_of(requested)
 
     def _status(self, message: dict[str, Any], time: float, link: Link) -> None:
         live, names = message["live"], message.get("endpoints")

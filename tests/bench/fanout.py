@@ -28,6 +28,8 @@ SMOKE = Plan(clients=20, rounds=1, ticks=2, foreign_batches=1, idle_clients=20)
 PLAN = sized(FULL, QUICK, SMOKE)
 ONE, EIGHT = "one update per client and tick", "eight updates per client and tick"
 A, AGAIN = "diem", "diem again"
+DOCUMENT_X = 1.03
+"""Cost of a document, of that of a series: equal, or as far apart as two measurements of the same."""
 PEERS = {"websockets.broadcast": "peer_broadcast", "uvicorn+starlette": "peer_starlette"}
 Rounds = list[dict[str, Block]]
 
@@ -55,6 +57,8 @@ class Bench:
             await self._foreign(targets[A].server)
             await self._requests(targets[A])
             await self._stalled({name: targets[name] for name in (A, AGAIN)}, one)
+        self.report.step("updates with data")
+        await self._data()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> dict[str, Target]:
         servers: dict[str, Peer | Diem] = {
@@ -136,6 +140,17 @@ class Bench:
             Goal("memory held for a client that does not read", "KiB", 64 + len(phases.FILL) * 128 / 1024, kib["held"]),
         ]
 
+    async def _data(self) -> None:
+        directory = self._directory / "data"
+        directory.mkdir()
+        rounds = await phases.with_data(directory, self._drain, (self._core, self._other), self.plan)
+        document = phases.ratios(rounds, phases.DOCUMENT, phases.SERIES)
+        again = phases.ratios(rounds, phases.SERIES_AGAIN, phases.SERIES)
+        series = figure([blocks[phases.SERIES].cpu_us for blocks in rounds])
+        self.figures["data"] = {"series_us": series, "document_x": document, "a_a": again}
+        bound = max(DOCUMENT_X, round(max(max(x, 1 / x) for x in again.rounds), 3))
+        self.goals.append(goal("CPU per delivery of a document, of a series of the same size", "x", bound, document))
+
     async def _foreign(self, server: Any) -> None:
         rounds = []
         for number in range(1, self.plan.rounds + 1):
@@ -174,7 +189,7 @@ def _writes(rounds: Rounds, name: str) -> float:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser(__spec__, __doc__, report="build/bench/fanout.json", quick="").parse_args(argv)
-    steps = 2 + 4 * PLAN.rounds + min(PLAN.rounds, 4)
+    steps = 3 + 4 * PLAN.rounds + min(PLAN.rounds, 4)
     with tempfile.TemporaryDirectory() as directory, Report(steps) as report:
         try:
             bench = Bench(PLAN, Path(directory), report)

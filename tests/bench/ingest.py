@@ -1,7 +1,8 @@
 """``make bench-ingest``: the cost of accepting changes on SQLite and PostgreSQL, and the delay of the feed.
 
-5,000 endpoints of 24 points, 1,000 changes a second in bulk writes of 50; stores with history and without take turns.
-CPU is that of the Data Service's process, and beside it that of PostgreSQL's. ``QUICK=1``: one short round.
+5,000 endpoints of 24 points, 1,000 changes a second in bulk writes of 50; stores with history and without take turns,
+and one of documents, which are the same JSON. CPU is that of the Data Service's process, and beside it that of
+PostgreSQL's. ``QUICK=1``: one short round.
 """
 
 import asyncio
@@ -45,6 +46,8 @@ BASE: Final = "sqlite"
 CPU_GOALS: Final = {"sqlite": 0.30, "postgresql": 0.45}
 P99_GOAL_MS: Final = 100.0
 HISTORY_GOAL: Final = 1.35
+DOCUMENTS: Final = f"{BASE}, documents"
+DOCUMENT_GOAL: Final = 1.0
 
 
 @dataclass
@@ -55,6 +58,8 @@ class Target:
     process: DataProcess
     cluster: Cluster | None
     http: httpx.AsyncClient
+    documents: bool = False
+    """Changes documents instead of series."""
     turn: int = 0
     late_ms: list[float] = field(default_factory=list)
     """Delay of each record of the feed, from acceptance (its version) to arrival."""
@@ -68,7 +73,7 @@ class Target:
         """Change one batch of endpoints; return the time in milliseconds."""
         self.turn += 1
         began = time.perf_counter()
-        answer = await self.http.put("/v1/data", content=_body(batch, self.turn))
+        answer = await self.http.put("/v1/data", content=_body(batch, self.turn, documents=self.documents))
         assert answer.status_code == 200, answer.text
         assert all(one["changed"] for one in answer.json()["accepted"])
         return (time.perf_counter() - began) * 1000
@@ -112,15 +117,16 @@ def _tree(pid: int) -> float:
     return total
 
 
-def _body(batch: int, turn: int) -> bytes:
+def _body(batch: int, turn: int, *, documents: bool = False) -> bytes:
     numbers = random.Random(turn)
     points = [
         {"time": f"2026-01-01T{hour:02d}:00:00Z", "value": round(numbers.uniform(0, 300), 2)} for hour in range(POINTS)
     ]
     names = [f"/ingest/{batch * BATCH + index:04}" for index in range(BATCH)]
-    return orjson.dumps(
-        {"datasets": [{"endpoint": name, "unit": "EUR/MWh", "resolution": "PT1H", "points": points} for name in names]}
-    )
+    value = {"unit": "EUR/MWh", "resolution": "PT1H", "points": points}
+    if documents:
+        return orjson.dumps({"documents": [{"endpoint": name, "value": value} for name in names]})
+    return orjson.dumps({"datasets": [{"endpoint": name, **value} for name in names]})
 
 
 @contextlib.asynccontextmanager
@@ -130,15 +136,16 @@ async def targets(folder: Path, cluster: Cluster | None) -> AsyncIterator[list[T
     async with AsyncExitStack() as stack:
         made = []
         for name, server in wanted:
-            for versions, suffix in ((24, ""), (1, ", no history")):
-                place = folder / f"{name}-{versions}"
+            kinds = [(24, name), (1, f"{name}, no history"), *([(24, DOCUMENTS)] if name == BASE else [])]
+            for versions, title in kinds:
+                place = folder / title.replace(", ", "-").replace(" ", "-")
                 url = f"sqlite:///{place / 'data.db'}" if server is None else server.url(server.new_database())
                 told = {"DATABASE_URL": url, "HISTORY_VERSIONS": str(versions)}
                 process = await stack.enter_async_context(serving(place, **told))
                 http = httpx.AsyncClient(base_url=process.url, headers=process.write, timeout=60)
                 http.headers["Content-Type"] = "application/json"
                 await stack.enter_async_context(http)
-                made.append(Target(name + suffix, process, server, http))
+                made.append(Target(title, process, server, http, documents=title == DOCUMENTS))
         yield made
 
 
@@ -209,6 +216,9 @@ def goals(figures: dict[str, dict[str, Figure]]) -> list[Goal]:
             made.append(Goal(f"{name}: p99 from acceptance to the feed", "ms", P99_GOAL_MS, of["p99_ms"].median))
             ratio = of["cpu_s"].median / figures[f"{name}, no history"]["cpu_s"].median
             made.append(Goal(f"{name}: CPU with history, of that without", "x", HISTORY_GOAL, round(ratio, 3)))
+    pairs = zip(figures[DOCUMENTS]["cpu_s"].rounds, figures[BASE]["cpu_s"].rounds, strict=True)
+    ratio = figure([document / series for document, series in pairs]).median
+    made.append(Goal(f"{BASE}: CPU for documents, of that for series of the same size", "x", DOCUMENT_GOAL, ratio))
     return made
 
 
@@ -222,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(error, file=sys.stderr)
             cluster = None
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="diem-ingest-")))
-        report = stack.enter_context(Report((2 if cluster is None else 4) * (1 + ROUNDS)))
+        report = stack.enter_context(Report((3 if cluster is None else 5) * (1 + ROUNDS)))
         figures = asyncio.run(run(cluster, folder, report))
         found = goals(figures)
         report.rows("Medians", {name: {what: one.median for what, one in of.items()} for name, of in figures.items()})

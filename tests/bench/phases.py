@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.bench.drain import Drain, Lost, draining, probing
 from tests.bench.figures import Figure, figure
 from tests.bench.procfs import rss_kib
-from tests.bench.servers import SETTLE, Block, Diem, Server, Target, diem, measured
+from tests.bench.servers import SETTLE, Block, Carrying, Diem, Server, Target, diem, measured
 from tests.support.tokens import Issuer, key_set
 
 HOT = [f"/bench/hot/{number}" for number in range(8)]
@@ -22,6 +22,7 @@ QUIET = [*FILL, HOT[0]]
 QUIET_CLIENTS = 10
 DATA_BYTES = 1024
 STALLED_CLIENTS = 50
+SERIES, DOCUMENT, SERIES_AGAIN = "a series", "a document", "a series again"
 
 
 def subscribe(*endpoints: str, data: bool = False) -> str:
@@ -170,6 +171,21 @@ async def memory_with_token(
                 drain.send(number, subscribe(*mine, data=data))
             await drain.reach(replies=clients, updates=10 * clients)
             return (await _settled(server.pid) - empty) / clients
+
+
+async def with_data(
+    directory: Path, program: Path, cores: tuple[int | None, int | None], plan: Plan
+) -> list[dict[str, Block]]:
+    """Measure deliveries of updates with data, by turns of a series, a document of the same size, and the series."""
+    kinds = {SERIES: "", DOCUMENT: "application/json", SERIES_AGAIN: ""}
+    async with (
+        diem(directory, core=cores[0]) as server,
+        draining(program, server.port, plan.clients, net=1, core=cores[1]) as drain,
+    ):
+        drain.send_all(subscribe(HOT[0], data=True))
+        await drain.reach(replies=drain.count)
+        targets = {name: Target(Carrying(server, DATA_BYTES, kind), drain) for name, kind in kinds.items()}
+        return [await interleaved(targets, HOT[:1], plan.ticks) for _ in range(plan.rounds)]
 
 
 async def _block(server: Server, quiet: Drain) -> None:

@@ -75,6 +75,20 @@ class Diem:
         return self.feed.put(*endpoints)
 
 
+class Carrying:
+    """The same server, whose updates carry data of a size, and a media type if it is no series."""
+
+    def __init__(self, server: Diem, size: int, media_type: str = "") -> None:
+        self.pid = server.pid
+        self.port = server.port
+        self._feed = server.feed
+        self._size = size
+        self._media_type = media_type
+
+    def publish(self, *endpoints: str) -> int:
+        return self._feed.put(*endpoints, size=self._size, media_type=self._media_type)
+
+
 @contextlib.asynccontextmanager
 async def peer(*command: str | Path, core: int | None) -> AsyncIterator[Peer]:
     """A running peer; the port is its last argument."""

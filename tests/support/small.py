@@ -68,10 +68,11 @@ class MemoryFeed:
             self._listener.stop()
         await asyncio.sleep(0)
 
-    def put(self, *names: str, gone: bool = False, size: int | None = None) -> int:
+    def put(self, *names: str, gone: bool = False, size: int | None = None, media_type: str = "") -> int:
         """Change endpoints, in one batch for the readers; return the last version.
 
-        With ``size``, the updates carry data with the version and a text of so many bytes.
+        With ``size``, the updates carry data with the version and a text of so many bytes, and the media type if one is
+        given.
         """
         version = 0
         for name in names:
@@ -80,6 +81,8 @@ class MemoryFeed:
             self.clock += 1
             version = next_version(held.version if held else 0, self.clock)
             data = None if size is None else b'{"version":%d,"text":"%b"}' % (version, b"x" * size)
+            if data is not None and media_type:
+                data += f',"media_type":"{media_type}"'.encode()
             value = encode(name, version, version, gone=gone, data=data)
             self.changes.apply(Change(self.changes.sequence + 1, name.encode(), version, int(gone), value))
         self.server.changed()

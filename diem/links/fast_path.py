@@ -51,7 +51,7 @@ class PlainWrite(NamedTuple):
     body: bytes
 
 
-class FastWrites(Protocol):
+class FastWritePath(Protocol):
     """Answers requests that change something."""
 
     def __call__(self, write: PlainWrite, address: str) -> Coroutine[Any, Any, FastAnswer] | None:

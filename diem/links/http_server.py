@@ -26,7 +26,7 @@ from diem.links.connection_limits import (
     RequestTurns,
     turns_of_loop,
 )
-from diem.links.fast_path import FastPath, FastWrites, ServerFields
+from diem.links.fast_path import FastPath, FastWritePath, ServerFields
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
 from diem.links.rest import ClientAddressMiddleware, problem, retry_after
@@ -359,7 +359,7 @@ class TimedProtocol(H11Protocol):
 class FastConnectionState:
     """Fast paths, with the state shared by all connections of a listener."""
 
-    def __init__(self, fast_path: FastPath, fast_writes: FastWrites | None, addresses: ClientAddresses) -> None:
+    def __init__(self, fast_path: FastPath, fast_writes: FastWritePath | None, addresses: ClientAddresses) -> None:
         self._fast_path = fast_path
         self._fast_writes = fast_writes
         self._addresses = addresses
@@ -464,7 +464,7 @@ def make_server(
     tls: ServerTls | None = None,
     handshakes: HandshakeLimits | None = None,
     fast_path: FastPath | None = None,
-    fast_writes: FastWrites | None = None,
+    fast_writes: FastWritePath | None = None,
     is_writing: Callable[[], bool] = lambda: False,
 ) -> HttpServer:
     """Return the server of a public listener.

@@ -30,7 +30,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class FastWrites:
-    """A :class:`~diem.links.fast_path.FastWrites`.
+    """A :class:`~diem.links.fast_path.FastWritePath`.
 
     Args:
         data: handlers of the routes.

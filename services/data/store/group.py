@@ -22,7 +22,7 @@ class Counter(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupState:
+class StoredRows:
     """The part of the store's state that a group depends on, beside the index.
 
     Attributes:
@@ -50,7 +50,7 @@ class Group:
     known: int
     keys: Sequence[str]
     patched: Sequence[str]
-    decide: Callable[[GroupState], WritePlan]
+    decide: Callable[[StoredRows], WritePlan]
     retention_ms: int
     deletions: Deletions
     history: bool = True

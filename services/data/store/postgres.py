@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from diem.process.listeners import is_loopback
 from services.data.errors import StoreInUse
-from services.data.store.group import Counter, Group, GroupState, check_counter
+from services.data.store.group import Counter, Group, StoredRows, check_counter
 from services.data.store.index import EndpointHead
 from services.data.store.retention import EXPIRED_PER_STATEMENT, Deletions
 from services.data.store.tables import ENDPOINTS, HISTORY
@@ -270,13 +270,13 @@ def _has_rows(planned: WritePlan) -> bool:
     return bool(planned.heads or planned.requests)
 
 
-async def _state(driver: Any, group: Group, counter: Counter) -> GroupState:  # noqa: ANN401  # the driver is untyped
+async def _state(driver: Any, group: Group, counter: Counter) -> StoredRows:  # noqa: ANN401  # the driver is untyped
     missed: Sequence[EndpointHead] = ()
     if counter.sequence > group.known:
         missed = [EndpointHead(*row) for row in await driver.fetch(_CHANGED_SINCE, group.known)]
     replies = await driver.fetch(_REPLIES, group.keys) if group.keys else ()
     contents = await driver.fetch(_CONTENTS, group.patched) if group.patched else ()
-    return GroupState(
+    return StoredRows(
         counter,
         missed,
         {(key, writer): IdempotentReply(digest, answer) for key, writer, digest, answer in replies},

@@ -16,7 +16,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from services.data.errors import DataError, StoreInUse, StoreReplaced
-from services.data.store.group import Counter, Group, GroupState, check_counter
+from services.data.store.group import Counter, Group, StoredRows, check_counter
 from services.data.store.index import EndpointHead
 from services.data.store.retention import EXPIRED_PER_STATEMENT, Deletions
 from services.data.store.tables import HISTORY
@@ -254,7 +254,7 @@ class _GroupWriter:
             self._connection = None
 
 
-def _state(connection: sqlite3.Connection, group: Group) -> GroupState:
+def _state(connection: sqlite3.Connection, group: Group) -> StoredRows:
     counter = check_counter(Counter(*connection.execute(_COUNTER).fetchone()), group.known)
     missed: Sequence[EndpointHead] = ()
     if counter.sequence > group.known:
@@ -265,7 +265,7 @@ def _state(connection: sqlite3.Connection, group: Group) -> GroupState:
         for key, writer, digest, answer in connection.execute(_REPLIES, (each,))
     }
     contents = {name: row[0] for name in group.patched for row in connection.execute(_CONTENT, (name,))}
-    return GroupState(counter, missed, replies, contents)
+    return StoredRows(counter, missed, replies, contents)
 
 
 def _write(connection: sqlite3.Connection, planned: WritePlan, group: Group) -> None:

@@ -16,7 +16,7 @@ from services.data.kinds import Representation
 from services.data.limits import WriterLimits
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
-from services.data.store.group import Group, GroupState
+from services.data.store.group import Group, StoredRows
 from services.data.store.index import EndpointHead, StoreIndex
 from services.data.store.retention import Retention
 from services.data.store.retention_clock import RetentionClock, SteadyClock
@@ -354,7 +354,7 @@ class Writer:
     def _decide(
         self,
         writes: Sequence[Write],
-        state: GroupState,
+        state: StoredRows,
         now_ms: int,
         steady_ms: int,
         names: tuple[Sequence[str], Sequence[str]],

@@ -261,7 +261,7 @@ async def _commit(driver: Any, group: Group, known: Counter | None) -> tuple[Wri
     return planned, counter._replace(sequence=planned.sequence)
 
 
-async def _decide(group: Group, state: GroupState) -> WritePlan:
+async def _decide(group: Group, state: StoredRows) -> WritePlan:
     # A patch of a large document takes a tenth of a second; meanwhile nothing else changes the index.
     return await asyncio.to_thread(group.decide, state) if group.patched else group.decide(state)
 

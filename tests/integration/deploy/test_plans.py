@@ -21,7 +21,6 @@ from tests.integration.deploy.clients import NAME, Client, put
 from tests.integration.deploy.running import DIEM, Running, diem, environment, fine, up
 from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
-from tests.support.small import AS_SERIES
 from tests.support.traffic import MINUTE, write
 from tests.unit.learning.planning.recorded_traffic import MINUTES, events
 
@@ -117,7 +116,7 @@ async def publish(running: Running, names: list[str]) -> None:
     async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
         url = f"{running.described()['urls']['page']}v1/data"
         body = bulk(dict.fromkeys(names, 1.0))
-        answer = await http.put(url, json=body, headers={**AS_SERIES, "Authorization": f"Bearer {key}"})
+        answer = await http.put(url, json=body, headers={"Authorization": f"Bearer {key}"})
     assert answer.status_code == 200, answer.text
 
 

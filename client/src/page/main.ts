@@ -64,6 +64,7 @@ const views: View[] = [priceView, loadTable, forecastView, mixView, imbalanceTab
 const picker = new ZonePicker(find(document, "#zone"), pick);
 const tally = find(document, "#tally");
 const offline = find(document, "#offline");
+const sight = new Sight();
 const tickStatus = showStatus(diem, find(document, "#connection"));
 
 let address = readAddress(location.search, location.hash);
@@ -105,10 +106,9 @@ addEventListener("hashchange", () => {
   priceView.showDay(day);
   if (linked !== null && linked !== picked && asked.price === null) choose(linked);
 });
-const sight = new Sight();
+showPage();
 for (const view of views) sight.watch(view.root, (inSight) => view.show(inSight));
 setUpPrint({ sight, frames: desk.frames, views: () => views });
-showPage();
 setTimeout(() => {
   isLate = true;
   if (hasMarket === null) showPage();
@@ -122,6 +122,7 @@ function page(): PageName {
 /** Shows the page that the address names, or that the catalogue makes sense of. */
 function showPage(): void {
   const shown = address.page === null && isUsed ? page() : pageOf(address, hasMarket ?? (isLate || null));
+  const isDecided = shown !== null && document.documentElement.dataset.page === "undecided";
   document.documentElement.dataset.page = shown ?? "undecided";
   for (const link of document.querySelectorAll<HTMLAnchorElement>("[data-leads]")) {
     link.ariaCurrent = link.dataset.leads === shown ? "page" : null;
@@ -131,7 +132,7 @@ function showPage(): void {
   }
   find<HTMLAnchorElement>(document, ".skip").href = shown === "data" ? "#endpoint" : "#price";
   if (shown === null) return;
-  sight.look();
+  if (isDecided && document.hidden) sight.look();
   if (shown === "market") showZone();
   else if (dataView !== null) dataView.select(address.endpoint);
   else void loadDataView();

@@ -33,7 +33,7 @@ export class Sight {
     this.#observer.observe(element);
   }
 
-  /** Other views have become part of the page: the observer reports with a frame, which a background tab does not have. */
+  /** Other views have become part of a page in the background, where the observer has no frame to report with. */
   look(): void {
     for (const [element, view] of this.#views) {
       if (!view.inSight && isInSight(element)) this.#seen(element, true);

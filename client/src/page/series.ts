@@ -20,19 +20,36 @@ export function durationMs(text: string): number | null {
   return (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000 || null;
 }
 
-/** The points as intervals, in order; points whose time cannot be read are left out. */
+/** Periods of the calendar that differ in length: their months. */
+const MONTHS: Record<string, number> = { P1M: 1, P3M: 3, P1Y: 12 };
+
+/**
+ * When the period that begins at `start` ends; null for a series without periods. It begins at midnight of a zone, which need not be known:
+ * half a day later the date of UTC is that of the zone. The end is right but for a change of the clocks.
+ */
+export function periodEnd(start: number, resolution: string): number | null {
+  const months = MONTHS[resolution];
+  if (months === undefined) return (durationMs(resolution.replace("P1W", "P7D")) ?? NaN) + start || null;
+  const day = new Date(start + DAY_MS / 2).setUTCHours(0, 0, 0, 0);
+  return start + new Date(day).setUTCMonth(new Date(day).getUTCMonth() + months) - day;
+}
+
+/**
+ * The points as intervals, in order; points whose time cannot be read are left out. Without periods an interval lasts until the next point,
+ * the last one as long as they do on average.
+ */
 export function steps(dataset: Pick<Dataset, "points" | "resolution">): Step[] {
-  const length = durationMs(dataset.resolution);
   const starts = dataset.points
     .map((point: Point) => ({ start: Date.parse(point.time), value: point.value }))
     .filter(({ start }) => !Number.isNaN(start))
     .sort((a, b) => a.start - b.start);
+  const mean = starts.length > 1 ? ((starts.at(-1)?.start ?? 0) - (starts[0]?.start ?? 0)) / (starts.length - 1) : HOUR_MS;
   return starts.map(({ start, value }, index) => {
-    const next = starts[index + 1]?.start ?? start + (length ?? HOUR_MS);
-    // The day of a zone on which the clocks are put back has 25 hours.
-    const longest = length === DAY_MS ? length + HOUR_MS : (length ?? next - start);
-    const end = next <= start + longest ? next : start + (length ?? next - start);
-    return { start, end, value };
+    const end = periodEnd(start, dataset.resolution);
+    const next = starts[index + 1]?.start ?? end ?? start + mean;
+    // A period of the calendar is an hour longer in the autumn of a zone, when the clocks are put back.
+    const slack = end !== null && end - start >= DAY_MS ? HOUR_MS : 0;
+    return { start, end: end === null || next <= end + slack ? next : end, value };
   });
 }
 

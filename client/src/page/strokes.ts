@@ -12,14 +12,17 @@ const DAY_MS = 24 * 3_600_000;
 /** Axes that are longer have dates without the day of the week, and beyond the second bound months. */
 const WEEK_MS = 9 * DAY_MS;
 const LONG_MS = 300 * DAY_MS;
+/** Axes that are shorter have seconds. */
+const SHORT_MS = 10 * 60_000;
 
 /** Pixels from tick to tick on an axis of times of `length` milliseconds. */
-export const tickSpace = (length: number): number => (length > LONG_MS ? 80 : 56);
+export const tickSpace = (length: number): number => (length > LONG_MS || length <= SHORT_MS ? 80 : 56);
 
 /** A time on an axis of `length` milliseconds: the day at midnight, else the time of day. */
 export function axisTime(ms: number, time: MarketTime, length = 0): string {
   if (length > LONG_MS) return time.month(ms);
   if (length > WEEK_MS) return time.date(ms);
+  if (length > 0 && length <= SHORT_MS) return time.clockSeconds(ms);
   return ms === time.startOf(time.dayOf(ms)) ? time.weekday(ms) : time.clock(ms);
 }
 

@@ -121,6 +121,17 @@ export function marketTime(zone: string | null): MarketTime {
   return made;
 }
 
+/** The clock of a zone of the IANA database; null if the browser has none of this name. */
+export function timeIn(zone: string): MarketTime | null {
+  try {
+    const made = MADE.get(zone) ?? new MarketTime(Intl.DateTimeFormat(LANGUAGE, { timeZone: zone }).resolvedOptions().timeZone);
+    MADE.set(zone, made);
+    return made;
+  } catch {
+    return null;
+  }
+}
+
 /** The day that is `by` days after `day`. */
 export function shiftDay(day: string, by: number): string {
   return new Date(Date.parse(`${day}T00:00:00Z`) + by * 24 * HOUR_MS).toISOString().slice(0, 10);

@@ -35,6 +35,7 @@ export function parseCatalogue(body: unknown): CatalogueEntry[] {
       mediaType: text(entry.media_type),
       area: text(entry.area),
       quantity: text(entry.quantity),
+      zone: text(entry.zone),
       unit: text(entry.unit),
       resolution: text(entry.resolution),
       version: Number(entry.version) || 0,

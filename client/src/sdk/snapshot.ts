@@ -48,6 +48,8 @@ export interface CatalogueEntry {
   /** The area (such as `GR`) and the quantity (such as `load`); empty where the source has none. */
   readonly area?: string;
   readonly quantity?: string;
+  /** The zone of the IANA database in which the days, weeks, months and years of a series begin; empty for other resolutions. */
+  readonly zone?: string;
   /** Of a series; empty for other kinds. */
   readonly unit: string;
   readonly resolution: string;

@@ -63,6 +63,17 @@ test("the value that counts is the one of this hour, else the last there is", ()
   expect([beneath(all, DAY + 1.25 * HOUR)?.value, beneath(all, DAY - 1)]).toEqual([2, null]);
 });
 
+test("periods of the calendar end where the next one begins, in any zone; without periods a value lasts until the next", () => {
+  const ends = (resolution: string, ...times: string[]): string[] =>
+    steps({ resolution, points: times.map((time) => ({ time, value: 1 })) }).map(({ end }) => new Date(end).toISOString().slice(0, 16));
+  expect(ends("P1M", "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z")).toEqual(["2026-02-01T00:00", "2026-03-01T00:00"]);
+  expect(ends("P1M", "2026-05-31T21:00:00Z")).toEqual(["2026-06-30T21:00"]); // June of Athens
+  expect(ends("P1M", "2026-02-01T05:00:00Z", "2026-04-01T04:00:00Z")).toEqual(["2026-03-01T05:00", "2026-05-01T04:00"]); // of New York, with a gap
+  expect([ends("P1Y", "2028-01-01T00:00:00Z"), ends("P3M", "2026-10-01T00:00:00Z"), ends("P1W", "2026-01-05T00:00:00Z")]).toEqual([["2029-01-01T00:00"], ["2027-01-01T00:00"], ["2026-01-12T00:00"]]);
+  expect(ends("irregular", "2026-01-01T00:00:00Z", "2026-01-01T00:10:00Z", "2026-01-01T00:40:00Z")).toEqual(["2026-01-01T00:10", "2026-01-01T00:40", "2026-01-01T01:00"]);
+  expect(ends("irregular", "2026-01-01T00:00:00Z")).toEqual(["2026-01-01T01:00"]);
+});
+
 test("a day has 25 hours where the clocks are put back, and a day that is missing is a hole", () => {
   const starts = ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z", "2026-10-28T23:00:00Z"];
   const points = starts.map((time, value) => ({ time, value }));

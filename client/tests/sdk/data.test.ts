@@ -398,7 +398,7 @@ test("the catalogue lists what is well-formed", async () => {
   await world.advance();
   expect(world.request.url).toBe("http://diem.test/v1/endpoints");
   world.request.answer(200, { endpoints: [{ endpoint: "/a", title: "A", unit: "MW", resolution: "PT1H", area: "GR", version: 5 }, { endpoint: "/b", kind: "document", media_type: "application/json" }, { no: 1 }] });
-  const rest = { title: "A", kind: "series", mediaType: "", unit: "MW", resolution: "PT1H", area: "GR", quantity: "", version: 5, gone: false };
+  const rest = { title: "A", kind: "series", mediaType: "", unit: "MW", resolution: "PT1H", area: "GR", quantity: "", zone: "", version: 5, gone: false };
   expect(await asked).toEqual([{ endpoint: "/a", ...rest }, expect.objectContaining({ endpoint: "/b", kind: "document", mediaType: "application/json", unit: "" })]);
 });
 

@@ -3,7 +3,8 @@
 import { durationMs } from "../series.ts";
 import type { Step } from "../series.ts";
 import type { MarketTime } from "../time.ts";
-import { marketTime, UTC } from "../time.ts";
+import { marketTime, timeIn, UTC } from "../time.ts";
+import type { Listed } from "../zones.ts";
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -13,23 +14,27 @@ const MAX_DIGITS = 6;
 /** Values beyond have an exponent. */
 const HUGE = 1e15;
 
-/** "every 15 min" for PT15M, "hourly", "daily"; "" for anything else. */
+const PERIODS: Record<string, string> = { PT1H: "hourly", P1D: "daily", P1W: "weekly", P1M: "monthly", P3M: "quarterly", P1Y: "yearly", irregular: "irregular" };
+
+/** "every 15 min" for PT15M, "hourly", "monthly"; "" for anything else. */
 export function every(resolution: string): string {
   const length = durationMs(resolution);
-  if (length === null) return "";
-  if (length === HOUR_MS) return "hourly";
-  if (length === DAY_MS) return "daily";
+  if (PERIODS[resolution] !== undefined || length === null) return PERIODS[resolution] ?? "";
   if (length % HOUR_MS === 0) return `every ${length / HOUR_MS} h`;
   return length % MINUTE_MS === 0 ? `every ${length / MINUTE_MS} min` : `every ${length / 1_000} s`;
 }
 
-export const isDaily = (resolution: string): boolean => durationMs(resolution) === DAY_MS;
+/** Whether the points of a resolution begin days. */
+const isCalendar = (resolution: string): boolean => /^P\d+[DWMY]$/.test(resolution);
 
-/** The clock of a series: the market's of its area, the viewer's own otherwise. Days that begin at midnight UTC are of UTC. */
-export function clockOf(area: string, resolution: string, steps: readonly Step[]): MarketTime {
-  const time = marketTime(area || null);
+/**
+ * The clock of a series: that of its zone, else the market's of its area, else the viewer's own. Days that begin at midnight UTC are of
+ * UTC.
+ */
+export function clockOf({ zone = "", area = "" }: Partial<Listed>, resolution: string, steps: readonly Step[]): MarketTime {
+  const time = (zone && timeIn(zone)) || marketTime(area || null);
   const [first] = steps;
-  if (!isDaily(resolution) || first === undefined || time.startOf(time.dayOf(first.start)) === first.start) return time;
+  if (!isCalendar(resolution) || first === undefined || time.startOf(time.dayOf(first.start)) === first.start) return time;
   return steps.every(({ start }) => start % DAY_MS === 0) ? UTC : time;
 }
 
@@ -60,12 +65,22 @@ export function valueRange(low: number | null, high: number | null): [number, nu
   return [isNearZero ? 0 : low - room, high + room];
 }
 
-/** An interval with its date: "21 Nov 2026 14:00–15:00", of a day "21 Nov 2026". */
-export function spanWords({ start, end }: Step, daily: boolean, time: MarketTime): string {
-  return daily ? time.fullDate(start) : `${time.fullDate(start)} ${time.clock(start)}–${time.clock(end)}`;
+/** A period with its date: "21 Nov 2026 14:00–15:00", "21 Nov 2026" of a day, "Nov 2026" of a month; the instant without periods. */
+export function spanWords(step: Step, resolution: string, time: MarketTime): string {
+  const from = startWords(step, resolution, time);
+  if (resolution === "P1W") return `week of ${from}`;
+  if (resolution === "P3M") return `${time.month(step.start)}–${time.month(step.end - 1)}`;
+  if (isCalendar(resolution) || durationMs(resolution) === null) return from;
+  return `${from}–${hasSeconds(resolution) ? time.clockSeconds(step.end) : time.clock(step.end)}`;
 }
 
-/** When an interval begins, as in a table: "21 Nov 2026 14:00". */
-export function startWords({ start }: Step, daily: boolean, time: MarketTime): string {
-  return daily ? time.fullDate(start) : `${time.fullDate(start)} ${time.clock(start)}`;
+/** When a period begins, as in a table: "21 Nov 2026 14:00". */
+export function startWords({ start }: Step, resolution: string, time: MarketTime): string {
+  if (resolution === "P1M" || resolution === "P3M") return time.month(start);
+  const day = time.fullDate(start);
+  if (resolution === "P1Y") return day.slice(-4);
+  return isCalendar(resolution) ? day : `${day} ${hasSeconds(resolution) ? time.clockSeconds(start) : time.clock(start)}`;
 }
+
+/** Whether the points of a resolution may be within a minute. */
+const hasSeconds = (resolution: string): boolean => (durationMs(resolution) ?? 0) % MINUTE_MS !== 0 || resolution === "irregular";

@@ -14,6 +14,7 @@ const steps = (values: (number | null)[], length = HOUR, from = DAY): Step[] =>
 
 test("resolutions in words", () => {
   expect(["PT15M", "PT1H", "PT6H", "P1D", "PT30S", "soon"].map(every)).toEqual(["every 15 min", "hourly", "every 6 h", "daily", "every 30 s", ""]);
+  expect(["P1W", "P1M", "P3M", "P1Y", "irregular"].map(every)).toEqual(["weekly", "monthly", "quarterly", "yearly", "irregular"]);
 });
 
 test("values have the decimals of the data, all the same number", () => {
@@ -28,24 +29,33 @@ test("the axis starts at zero only where that is near", () => {
   expect([valueRange(5, 5), valueRange(0, 0), valueRange(null, null)]).toEqual([[4.5, 5.5], [0, 1], [0, 1]]);
 });
 
-test("the clock is that of the area; days that begin at midnight UTC are not shifted by a viewer's clock", () => {
-  expect(clockOf("GR", "PT1H", steps([1])).zone).toBe("Europe/Brussels");
-  expect(clockOf("GR", "P1D", steps([1, 2], 24 * HOUR)).zone).toBe("UTC");
-  expect(clockOf("GR", "P1D", steps([1, 2], 24 * HOUR, DAY - HOUR)).zone).toBe("Europe/Brussels");
+test("the clock is that of the series, or of its area; days that begin at midnight UTC are not shifted by a viewer's clock", () => {
+  const clock = (...of: Parameters<typeof clockOf>): string => clockOf(...of).zone;
+  expect(clock({ area: "GR" }, "PT1H", steps([1]))).toBe("Europe/Brussels");
+  expect(clock({ area: "GR" }, "P1D", steps([1, 2], 24 * HOUR))).toBe("UTC");
+  expect(clock({ area: "GR" }, "P1D", steps([1, 2], 24 * HOUR, DAY - HOUR))).toBe("Europe/Brussels");
+  expect(clock({ area: "GR", zone: "Europe/Athens" }, "P1M", steps([1], 24 * HOUR, DAY - 2 * HOUR))).toBe("Europe/Athens");
+  expect(clock({ area: "GR", zone: "Middle/Earth" }, "PT1H", steps([1]))).toBe("Europe/Brussels");
 });
 
-test("an interval has its date, and of a day that is all", () => {
+test("a period has its date, and of those of the calendar that is all; an instant has its second", () => {
   const time = new MarketTime("UTC");
-  const [hour] = steps([1]) as [Step];
-  expect([spanWords(hour, false, time), startWords(hour, false, time), spanWords(hour, true, time)]).toEqual([
-    "1 Jan 2026 00:00–01:00", "1 Jan 2026 00:00", "1 Jan 2026",
-  ]);
+  const words = (resolution: string, length = HOUR): string[] => {
+    const [step] = steps([1], length) as [Step];
+    return [spanWords(step, resolution, time), startWords(step, resolution, time)];
+  };
+  expect(words("PT1H")).toEqual(["1 Jan 2026 00:00–01:00", "1 Jan 2026 00:00"]);
+  expect(words("PT5S", 5_000)).toEqual(["1 Jan 2026 00:00:00–00:00:05", "1 Jan 2026 00:00:00"]);
+  expect(words("irregular")).toEqual(["1 Jan 2026 00:00:00", "1 Jan 2026 00:00:00"]);
+  expect([words("P1D"), words("P1W")]).toEqual([["1 Jan 2026", "1 Jan 2026"], ["week of 1 Jan 2026", "1 Jan 2026"]]);
+  expect([words("P1M"), words("P3M", 90 * 24 * HOUR), words("P1Y")]).toEqual([["Jan 2026", "Jan 2026"], ["Jan 2026–Mar 2026", "Jan 2026"], ["2026", "2026"]]);
 });
 
-test("a long axis has dates, and a very long one months", () => {
+test("a long axis has dates, a very long one months, and a short one seconds", () => {
   const time = new MarketTime("UTC");
   const days = (count: number): string => axisTime(DAY, time, count * 24 * HOUR);
   expect([days(1), days(9), days(10), days(301)]).toEqual(["Thu 1", "Thu 1", "1 Jan", "Jan 2026"]);
+  expect([axisTime(DAY + 5_000, time, 60_000), axisTime(DAY + HOUR, time, HOUR)]).toEqual(["00:00:05", "01:00"]);
 });
 
 test("the versions of an endpoint, their size and what each has changed; what is none is left out", () => {

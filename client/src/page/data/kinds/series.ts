@@ -11,7 +11,7 @@ import { marketTime } from "../../time.ts";
 import type { Body, Shown } from "../body.ts";
 import { SeriesChart } from "../chart.ts";
 import { Pager } from "../pager.ts";
-import { clockOf, digitsOf, figure, isDaily, spanWords, startWords } from "../values.ts";
+import { clockOf, digitsOf, figure, spanWords, startWords } from "../values.ts";
 
 /** Rows of the table at once. */
 const ROWS = 24;
@@ -59,7 +59,7 @@ export class SeriesBody implements Body {
     this.#steps = steps(this.#series);
     this.#older = isCompared && base ? steps(base.value as Series) : null;
     this.#digits = digitsOf(this.#steps);
-    this.time = clockOf(entry?.area ?? "", this.#series.resolution, this.#steps);
+    this.time = clockOf(entry ?? {}, this.#series.resolution, this.#steps);
     const unit = written(this.#series.unit);
     setText(find(this.#root, ".now-unit"), unit);
     setText(find(this.#root, ".value-unit"), unit || "Value");
@@ -79,15 +79,11 @@ export class SeriesBody implements Body {
     this.#chart.repaint();
   }
 
-  get #isDaily(): boolean {
-    return isDaily(this.#series.resolution);
-  }
-
   #showSummary(): void {
     const facts = summary(this.#steps);
     const fact = (name: string, step: Step | undefined): void => {
       setNumber(find(this.#root, `.${name} b`), step?.value == null ? "–" : figure(step.value, this.#digits));
-      setText(find(this.#root, `.${name} i`), step ? startWords(step, this.#isDaily, this.time) : "");
+      setText(find(this.#root, `.${name} i`), step ? startWords(step, this.#series.resolution, this.time) : "");
     };
     fact("low", facts?.low);
     setNumber(find(this.#root, ".mean b"), facts ? figure(facts.mean, this.#meanDigits) : "–");
@@ -118,7 +114,7 @@ export class SeriesBody implements Body {
     rows.forEach((step, index) => {
       const row = (body.children[index] ?? body.appendChild(emptyRow())) as HTMLElement;
       const [when, value, then] = row.children as unknown as [HTMLElement, HTMLElement, HTMLElement];
-      const isOther = setText(when, startWords(step, this.#isDaily, this.time));
+      const isOther = setText(when, startWords(step, this.#series.resolution, this.time));
       writeNumber(value, step.value, (number) => figure(number, this.#digits), !isOther);
       then.hidden = older === null;
       if (older) writeNumber(then, beneath(older, step.start)?.value ?? null, (number) => figure(number, this.#digits), false);
@@ -137,7 +133,7 @@ export class SeriesBody implements Body {
     const step = this.#pointed ?? found?.step ?? null;
     setNumber(this.#value, step?.value == null ? "–" : figure(step.value, this.#digits));
     setData(this.#root, "pointed", String(this.#pointed !== null));
-    const when = step ? spanWords(step, this.#isDaily, this.time) : "";
+    const when = step ? spanWords(step, this.#series.resolution, this.time) : "";
     const kind = this.#pointed ? "" : found?.current ? "now, " : "latest, ";
     setText(find(this.#root, ".interval"), step ? `${kind}${when}` : "");
   }
@@ -149,7 +145,7 @@ export class SeriesBody implements Body {
 
   #words(step: Step): string {
     const value = step.value === null ? "no value" : `${figure(step.value, this.#digits)} ${written(this.#series.unit)}`.trimEnd();
-    return `${spanWords(step, this.#isDaily, this.time)}: ${value}`;
+    return `${spanWords(step, this.#series.resolution, this.time)}: ${value}`;
   }
 
   #wordsOfAll(): string {

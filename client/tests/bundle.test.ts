@@ -7,7 +7,7 @@ import { expect, test, vi } from "vitest";
 
 vi.setConfig({ testTimeout: 300_000 }); // it builds
 
-const LIMIT = 12_128;
+const LIMIT = 12_240;
 /** What is loaded later, by its main file: what it consists of, and a bound of our own for its bytes. */
 const LATER = {
   "catalogue.ts": { files: ["catalogue.ts"], limit: 0.5 * 1024 },
@@ -61,7 +61,7 @@ async function bundle(code: string): Promise<Bundle> {
   return { size: size(first), files: files(first), later: Object.fromEntries(later) };
 }
 
-test("everything the package exports is below 12,128 bytes; catalogue, collections, notices, partitioned mode, refusals, tokens and warnings come when they are asked for", async () => {
+test("everything the package exports is below 12,240 bytes; catalogue, collections, notices, partitioned mode, refusals, tokens and warnings come when they are asked for", async () => {
   const all = await bundle('export * from "diem-client"');
   console.info(`the SDK: ${all.size} bytes; more later:`, all.later);
   expect(all.size).toBeLessThan(LIMIT);
@@ -77,7 +77,7 @@ test("DataService alone brings no WebSocket, no cache and no partitioned mode", 
   const { files, later, size } = await bundle('export { DataService } from "diem-client"');
   expect(files).toEqual(["backoff.ts", "data.ts", "fetches.ts", "http.ts", "json.ts", "observable.ts", "snapshot.ts"]);
   expect(Object.keys(later)).toEqual(["catalogue.ts", "notices.ts"]);
-  expect(size).toBeLessThan(3.5625 * 1024);
+  expect(size).toBeLessThan(3.625 * 1024);
 });
 
 test("a constant brings its table and nothing else", async () => {

@@ -13,6 +13,8 @@ import { ResettableTimer } from "./timers.ts";
 export interface Entry {
   readonly snapshot: Snapshot;
   readonly etag?: string | null | undefined;
+  /** Characters or bytes of what was received; 0 when left out. */
+  readonly size?: number | undefined;
   /** Since a resync, no request has confirmed it: data that comes with an update may be older. */
   readonly suspect?: boolean | undefined;
 }
@@ -23,8 +25,9 @@ export interface Update extends Partial<Omit<Content, "version">> {
   readonly version: number | null;
 }
 
-/** In memory, `entries` alone. */
 const BOUNDS: Bounds = { entries: 1_024, chars: 2_000_000 };
+/** In memory, all entries together; one endpoint has 4 MiB by default. */
+const MEMORY_CHARS = 64 * 1024 * 1024;
 const SAVE_AFTER_MS = 1_000;
 /** A store that has not answered after this is not waited for. */
 const LOAD_WAIT_MS = 1_000;
@@ -46,6 +49,8 @@ export class DataCache {
   readonly #unsaved = new Set<string>();
   readonly #timer: ResettableTimer;
   #cleared = false;
+  /** Characters in memory. */
+  #size = 0;
   /** Pending writes. */
   #writing = 0;
   /** When any snapshot was last used, Unix time in milliseconds. */
@@ -88,12 +93,12 @@ export class DataCache {
    * Holds the content of an update; without `data`, a server retains this version, and confirms it if it is the one held. After a
    * resync, a snapshot stays unconfirmed.
    */
-  update({ endpoint, version, time, data, mediaType, encoding }: Update): void {
-    const { snapshot, etag, suspect } = this.get(endpoint) ?? {};
+  update({ endpoint, version, time, data, mediaType, encoding, size }: Update): void {
+    const { snapshot, etag, suspect, size: held }: Partial<Entry> = this.get(endpoint) ?? {};
     const isNew = data !== undefined && version !== null;
     const found = isNew ? readSnapshot(endpoint, { version, time: time ?? "", data, mediaType, encoding }) : snapshot;
     if (found?.version !== version) return;
-    this.put(endpoint, { snapshot: { ...found, confirmed: !suspect }, etag: isNew ? etagOf(found) : etag, suspect });
+    this.put(endpoint, { snapshot: { ...found, confirmed: !suspect }, etag: isNew ? etagOf(found) : etag, suspect, size: isNew ? size : held });
   }
 
   /** Marks a snapshot as unconfirmed: it must be revalidated. */
@@ -125,6 +130,7 @@ export class DataCache {
   async clear(): Promise<void> {
     this.#cleared = true;
     this.#entries.clear();
+    this.#size = 0;
     this.#left.clear();
     this.#unsaved.clear();
     this.#timer.clear();
@@ -154,18 +160,20 @@ export class DataCache {
 
   #keep(endpoint: string, entry: Entry): void {
     this.#left.delete(endpoint);
+    this.#size += (entry.size ?? 0) - (this.#entries.get(endpoint)?.size ?? 0);
     this.#entries.delete(endpoint);
     this.#entries.set(endpoint, entry);
-    for (const oldest of this.#entries.keys()) {
-      if (this.#entries.size <= this.#bounds.entries) break;
+    for (const [oldest, { size = 0 }] of this.#entries) {
+      if (oldest === endpoint || (this.#entries.size <= this.#bounds.entries && this.#size <= MEMORY_CHARS)) break;
       this.#entries.delete(oldest);
+      this.#size -= size;
     }
   }
 
   #restored(endpoint: string): Entry | null {
     const { text = "null", etag } = this.#left.get(endpoint) ?? {};
     const snapshot = orNull(() => fromText(endpoint, text));
-    return snapshot && { snapshot, etag };
+    return snapshot && { snapshot, etag, size: text.length };
   }
 }
 

@@ -231,7 +231,7 @@ export class DataService {
     const { version } = entry.snapshot;
     const confirmed = version >= told;
     const snapshot = { ...entry.snapshot, confirmed };
-    if (confirmed || !isKept || version > this.held(endpoint)) cache.put(endpoint, { etag: entry.etag, snapshot });
+    if (confirmed || !isKept || version > this.held(endpoint)) cache.put(endpoint, { etag: entry.etag, snapshot, size: entry.size });
     if (confirmed) return snapshot;
     throw isKept
       ? new DataError(`an old copy is served: version ${version} instead of ${told}`, 0, null, "stale")
@@ -256,7 +256,7 @@ export class DataService {
     if (status === 410) entry = { snapshot: tombstone(endpoint, body, held?.snapshot, told), etag: null };
     else if (status === 200) {
       const snapshot = content ? readSnapshot(endpoint, content) : null;
-      entry = snapshot && { snapshot, etag };
+      entry = snapshot && { snapshot, etag, size: content?.size };
     }
     if (entry === null) throw new DataError("another endpoint's data");
     return entry;

@@ -16,7 +16,7 @@ export interface Socket {
 export interface HttpResponse {
   readonly status: number;
   readonly headers: { get(name: string): string | null };
-  json(): Promise<unknown>;
+  text(): Promise<string>;
   arrayBuffer(): Promise<ArrayBuffer>;
 }
 

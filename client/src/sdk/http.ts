@@ -1,7 +1,7 @@
 /** One request with a deadline, and the one error type of the Data Service side. */
 
 import type { Environment, Timer } from "./environment.ts";
-import { fields, text } from "./json.ts";
+import { fields, orNull, text } from "./json.ts";
 import type { Content } from "./snapshot.ts";
 import { isJson } from "./snapshot.ts";
 
@@ -83,7 +83,7 @@ export async function request(
     const { status } = response;
     if (status === 304) return { status, etag: headers["If-None-Match"] ?? null, body: null };
     if (status !== 200 && status !== 410) {
-      const problem = fields(await response.json().catch(() => null));
+      const problem = fields(await response.text().then(JSON.parse).catch(() => null));
       const later = retryAfter(response.headers.get("Retry-After"), env.wall());
       throw new DataError(text(problem.detail) || `HTTP ${status}`, status, later, text(problem.code));
     }
@@ -91,9 +91,11 @@ export async function request(
     const version = Number(field("Diem-Version"));
     const mediaType = version ? field("Content-Type") : ""; // a release without this field has series alone
     const isBytes = mediaType && !isJson(mediaType);
-    const body = status !== 200 ? await response.json().catch(() => null) : isBytes ? new Uint8Array(await response.arrayBuffer()) : await response.json();
+    const read = isBytes ? new Uint8Array(await response.arrayBuffer()) : await response.text();
+    const parse = (): unknown => (isBytes ? read : JSON.parse(read as string));
+    const body = status === 200 ? parse() : orNull(parse);
     const date = Date.parse((!field("Age") && field("Date")) || "");
-    return { status, etag: field("ETag"), body, content: { version, time: text(field("Diem-Time")), mediaType, data: body }, date };
+    return { status, etag: field("ETag"), body, content: { version, time: text(field("Diem-Time")), mediaType, data: body, size: read.length }, date };
   } catch (error) {
     if (error instanceof DataError) throw error;
     throw new DataError(abort.signal.aborted ? "no answer in time" : "no usable answer");

@@ -30,6 +30,8 @@ export interface UpdateFrame {
   /** With `data` of anything but a series. */
   readonly mediaType?: string | undefined;
   readonly encoding?: string | undefined;
+  /** Characters of the frame. */
+  readonly size?: number;
 }
 
 export interface WelcomeFrame {
@@ -73,8 +75,8 @@ export function parseFrame(data: unknown): ServerFrame | null {
     case "update": {
       const { endpoint, version } = frame;
       if (typeof endpoint !== "string" || !Number.isSafeInteger(version)) return null;
-      const { data, media_type, encoding } = frame as { data: unknown; media_type: string; encoding: string };
-      return { type, endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true, data, mediaType: media_type, encoding };
+      const { data: content, media_type, encoding } = frame as { data: unknown; media_type: string; encoding: string };
+      return { type, endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true, data: content, mediaType: media_type, encoding, size: data.length };
     }
     case "welcome": {
       const subscriptions = Number(fields(frame.limits).subscriptions) || 0;

@@ -66,6 +66,8 @@ export interface Content {
   readonly data?: unknown;
   /** `base64` of bytes in JSON that are no text in UTF-8. */
   readonly encoding?: string | undefined;
+  /** Characters or bytes of what was received. */
+  readonly size?: number | undefined;
 }
 
 export const SERIES = "application/vnd.diem.series+json";

@@ -29,6 +29,21 @@ test("memory keeps what was used last, up to its bound", () => {
   expect(world.timers).toBe(0);
 });
 
+test("what is held has 64 Mi characters at most: the least recently used goes first, and one that is larger is held alone", () => {
+  const cache = new DataCache(world);
+  const mebi = 1024 * 1024;
+  const names = Array.from({ length: 17 }, (_, n) => `/${n}`);
+  const held = (): string[] => names.filter((name) => cache.get(name) !== null);
+  for (const name of names.slice(0, 16)) cache.put(name, { ...entry(name), size: 4 * mebi });
+  expect(held().length).toBe(16);
+  cache.put("/1", { ...entry("/1", 2), size: 4 * mebi }); // in place of itself
+  cache.get("/0");
+  cache.put("/16", { ...entry("/16"), size: 1 });
+  expect(held()).toEqual(names.filter((name) => name !== "/2"));
+  cache.put("/0", { ...entry("/0", 2), size: 100 * mebi });
+  expect(held()).toEqual(["/0"]);
+});
+
 test("the next visit starts with what this one saved, in doubt, and bounded", async () => {
   const cache = new DataCache(world, { entries: 10, chars: 3 * toText(entry("/0").snapshot, Infinity)!.length });
   for (let n = 0; n < 5; n += 1) {
@@ -39,7 +54,7 @@ test("the next visit starts with what this one saved, in doubt, and bounded", as
   expect(next.get("/4")).toBeNull();
   await next.ready;
   expect(["/1", "/2", "/4"].map((endpoint) => next.get(endpoint)?.snapshot.confirmed)).toEqual([undefined, false, false]);
-  expect(next.get("/4")).toEqual({ etag: '"1-json"', snapshot: { ...entry("/4").snapshot, confirmed: false } });
+  expect(next.get("/4")).toMatchObject({ etag: '"1-json"', snapshot: { ...entry("/4").snapshot, confirmed: false } });
 });
 
 test("a burst is written once", async () => {

@@ -245,7 +245,7 @@ test("a body has thirty seconds from when its head is there", async () => {
   world.fetch = (_url, { signal }) => {
     signal.addEventListener("abort", () => (aborted += 1));
     const never = (): Promise<never> => new Promise((_, reject) => signal.addEventListener("abort", () => reject(new TypeError("aborted"))));
-    return Promise.resolve({ status: 200, headers: { get: () => null }, json: never, arrayBuffer: never });
+    return Promise.resolve({ status: 200, headers: { get: () => null }, text: never, arrayBuffer: never });
   };
   void data.get("/a");
   await world.advance(29_999);

@@ -3,7 +3,7 @@ import { parseFrame } from "../../src/sdk/messages.ts";
 
 test("the literal frames of the protocol are understood", () => {
   expect(parseFrame('{"type":"update","endpoint":"/dam/prices/GR","version":1700000000456,"time":"2026-01-01T00:00:00.456Z"}')).toEqual({
-    type: "update", endpoint: "/dam/prices/GR", version: 1700000000456, time: "2026-01-01T00:00:00.456Z", gone: false,
+    type: "update", endpoint: "/dam/prices/GR", version: 1700000000456, time: "2026-01-01T00:00:00.456Z", gone: false, size: 103,
   });
   expect(parseFrame('{"type":"update","endpoint":"/a","version":2,"time":"t","gone":true}')).toMatchObject({ gone: true });
   expect(

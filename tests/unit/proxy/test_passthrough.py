@@ -14,6 +14,7 @@ from diem.protocol.frames import text_frame
 from diem.protocol.messages import Subscribe, Unsubscribe
 from diem.protocol.update import encode
 from proxy.passthrough import UNUSED_LINK_S, PassthroughClient, PassthroughProxy, trace_subscribed
+from proxy.pending import MAX_PENDING
 from tests.unit.proxy.world import START, FakeDialer, FakeUpstream, RecordingTrace, Timers, World, name_of
 
 A, A2, B = name_of(0), name_of(0, 1), name_of(1)
@@ -482,3 +483,17 @@ def test_retained_update_that_does_not_come_is_not_waited_for(harness: Harness) 
     harness.client.updates(harness.urls[A], data_of(A, 0), 1)
     assert harness.written[-1] == data_of(A, 0)
     assert harness.stats.replies_without_data == 0
+
+
+def test_32_requests_of_a_client_wait_for_servers_and_no_more(harness: Harness) -> None:
+    harness.open_subscribed(START)
+    harness.subscribe(8, A2=0)
+    harness.receive(A, messages.subscribed(2, {A2: START}, {}))
+    harness.written.clear()
+    for number in range(MAX_PENDING - 1):
+        harness.subscribe(100 + number, A=START)
+    harness.unsubscribe(9, A2)
+    assert harness.sent == []
+    harness.unsubscribe(10, A2)
+    harness.subscribe(11, A=START)
+    assert [(message["type"], message["id"]) for message in harness.sent] == [("error", 10), ("error", 11)]

@@ -132,3 +132,9 @@ def test_a_proxy_that_may_dial_no_server_is_not_ready_and_says_why() -> None:
     pool.open = ("ws://127.0.0.1:9101/ws",)
     proxy.check()
     assert (edge.ready, proxy.why_not_ready()) == (True, None)
+
+
+def test_a_draining_proxy_is_not_ready_whatever_else_is_missing(harness: Harness) -> None:
+    assert harness.proxy.why_not_ready() == "no server can be reached"
+    harness.proxy.edge.draining = True
+    assert harness.proxy.why_not_ready() == "draining"

@@ -1,6 +1,7 @@
 """One table of modes: what is added to it reaches every way to run a mode, and nothing else has to change."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,3 +76,26 @@ def test_every_process_of_a_mode_has_a_kind_and_the_last_one_serves_clients(mode
     assert set(mode.processes) <= KINDS.keys()
     assert mode.serves(mode.edge)
     assert sorted(mode.processes, key=list(KINDS).index) == list(mode.processes)
+
+
+PROTOCOL = Path(__file__).parents[4] / "docs" / "protocol.md"
+NAMES = {"data": "Data Service", "websocket": "WebSocket server", "broadcast": "Broadcast node", "kafka": "broker"}
+PORT = re.compile(r"(\d{4})( \+ n)?")
+
+
+def test_documented_ports_are_those_of_the_table() -> None:
+    section = PROTOCOL.read_text().partition("\n## 7. Listeners\n")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    for process, kind in KINDS.items():
+        name = NAMES.get(process, process)
+        (row,) = (
+            [row for row in rows if re.match(rf"{name}\b", row[0])]
+            if process != "metadata"
+            else [row for row in rows if row[0] == "metadata service"]
+        )
+        ports = [PORT.match(cell) for cell in row[1:]]
+        assert [port and int(port[1]) + bool(port[2]) for port in ports] == [kind.public, kind.internal]
+
+
+def test_every_stage_of_a_stop_is_one_of_its_own() -> None:
+    assert len(StopStage) == len(StopStage.__members__)

@@ -418,6 +418,13 @@ class MeteredMachine(RuleBasedStateMachine):
         assert all(0 <= meter.held <= meter.reads for meter in self.meters)
 
     @invariant()
+    def meters_know_their_clients(self) -> None:
+        sessions = [receiver.session for receiver in self.receivers.values()]
+        for meter in self.meters:
+            own = {session for session in sessions if meter in session.meter.parts}
+            assert (self.fanout._metered.get(meter, set()), meter.clients) == (own, len(own))
+
+    @invariant()
     def no_lease_is_exceeded(self) -> None:
         assert all(meter.reads <= max(meter.lease, meter.held) for meter in self.meters)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
-from aiokafka.errors import OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from structlog.testing import capture_logs
 
 from diem.kafka import map_reader
@@ -34,6 +34,7 @@ class Broker:
         self.polls = 0
         self.consumers = 0
         self.answers = True
+        self.fails = False
         self.begin = 0
         self.out_of_range = False
         """The next request is for records that were deleted."""
@@ -63,6 +64,8 @@ class Consumer:
 
     async def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         self._broker.requests += 1
+        if self._broker.fails:
+            raise KafkaError("no leader")
         if not self._broker.answers:
             await asyncio.Event().wait()
         return dict.fromkeys(partitions, self._broker.end)
@@ -238,3 +241,11 @@ async def test_a_map_for_later_releases_leaves_the_one_before_in_force_which_is_
     (line,) = logged
     assert line["event"] == reader.why_not
     assert f"needs version {OURS.newest + 1}" in line["event"]
+
+
+async def test_a_reader_that_fails_says_why_and_goes_on(broker: Broker, reader: MapReader) -> None:
+    await until(reader.is_current)
+    broker.fails = True
+    await until(lambda: reader.why_not == "KafkaError: no leader")
+    broker.fails = False
+    await until(lambda: reader.why_not is None)

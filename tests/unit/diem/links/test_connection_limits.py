@@ -11,6 +11,7 @@ from diem.links.connection_limits import (
     HEAD_START_S,
     READS_BESIDE_WRITES,
     REQUESTS_PER_TURN,
+    Pool,
     ReadsPerTurn,
     RequestTurns,
 )
@@ -109,3 +110,26 @@ def test_everybody_begins_in_the_order_of_coming_and_no_turn_has_more_than_it_ma
     assert begun == list(range(sum(arrivals)))
     assert not len(turns)
     assert not loop.ready
+
+
+def test_the_connection_that_is_idle_longest_is_evicted() -> None:
+    pool = Pool[Client](2, lambda _address: None)
+    first, second, third = Client(), Client(), Client()
+    for now, client in enumerate((first, second)):
+        assert pool.join(client, "192.0.2.1", now) is None
+        pool.set_idle(client, now)
+    pool.set_idle(first, 2.0)
+    assert pool.join(third, "192.0.2.1", 3.0) is None
+    assert (first.evicted, second.evicted) == (False, True)
+
+
+class Client:
+    """A member of a pool."""
+
+    drained = True
+
+    def __init__(self) -> None:
+        self.evicted = False
+
+    def evict(self) -> None:
+        self.evicted = True

@@ -12,7 +12,7 @@ import pytest
 from diem.fanout.feed_hub import FeedHub
 from diem.links import connection as base_connection
 from diem.links import edge_connection
-from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeClient, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.keepalive import CLIENT_PING_EVERY_S, HEARTBEAT_CHECK_S, HEARTBEAT_S, TimerWheel
 from diem.process.limits import RateLimit
@@ -427,3 +427,34 @@ async def test_the_edge_checks_every_client_within_two_seconds(edge: tuple[Edge,
             # The status of its ping stands in for the heartbeat of a client whose place on the wheel is due.
             assert seen[2] in ({**status, "endpoints": []}, status)
             writer.close()
+
+
+class RecordingService(HubService):
+    """The hub's service, with the events of flow control."""
+
+    def __init__(self, hub: FeedHub) -> None:
+        super().__init__(hub)
+        self.events: list[str] = []
+
+    def blocked(self, client: EdgeClient) -> None:
+        self.events.append("blocked")
+
+    def unblocked(self, client: EdgeClient) -> None:
+        self.events.append("unblocked")
+
+
+async def test_the_service_knows_of_a_client_whose_buffer_is_full_and_of_its_end() -> None:
+    hub = FeedHub()
+    service = RecordingService(hub)
+    edge = Edge(hub.fanout, Admission(AdmissionRules()), EdgeRules("test", "single"), service)
+    edge.ready = True
+    edge.publish_status(live=True, since="-")
+    async with listening(edge) as port:
+        await _connect(port)
+        await until(lambda: edge.connections)
+        (connection,) = edge.connections
+        assert isinstance(connection, EdgeConnection)
+        connection.pause_writing()
+        assert service.events == ["blocked"]
+        connection.resume_writing()
+        assert service.events == ["blocked", "unblocked"]

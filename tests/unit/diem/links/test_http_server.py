@@ -307,3 +307,30 @@ async def test_requests_that_wait_for_their_turn_are_answered_whole_and_in_order
         writes = [client.put(f"{url}/{number}/", content="x" * 100_000) for number in range(5)]
         answers = [answer.text for answer in await asyncio.gather(*reads, *writes)]
     assert answers == [*(f"/{number}" for number in range(20)), *(f"/{number}/" + "x" * 100_000 for number in range(5))]
+
+
+async def test_a_stopping_server_is_over_when_it_has_answered_what_it_had_begun() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        begun.set()
+        await go.wait()
+        await HELLO(scope, receive, send)
+
+    server, stopping = make_server(app, limits=ConnectionLimits(10), drain_s=PATIENCE_S), asyncio.Event()
+    listener = bind("127.0.0.1", 0)
+    port = int(listener.getsockname()[1])
+    serve = asyncio.create_task(server.run_until(stopping, listener))
+    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+        request = asyncio.create_task(http.get(f"http://127.0.0.1:{port}/"))
+        await begun.wait()
+        stopping.set()
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
+        await asyncio.wait({serve}, timeout=0.05)
+        assert not serve.done()
+        go.set()
+        assert (await request).text == "hello"
+    await serve

@@ -11,7 +11,7 @@ from diem.errors import ConfigurationError, DiemError
 from diem.process import lifecycle, metrics
 from diem.process.lifecycle import Lifecycle, exit_reason, run
 from diem.process.settings import ProcessSettings
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.usefixtures("restored_logging")
 
@@ -219,3 +219,13 @@ def test_exit_codes_are_readable() -> None:
         "killed by SIGKILL",
         "killed by signal 1000",
     ]
+
+
+async def test_the_lag_is_measured_until_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "PERIOD_S", 0.001)
+    with lifecycle.measuring_lag() as lag:
+        first = lag._due
+        await until(lambda: lag._due > first)
+    last = lag._due
+    await asyncio.sleep(0.01)
+    assert lag._due == last

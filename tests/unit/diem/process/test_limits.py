@@ -14,9 +14,11 @@ from diem.process.limits import (
     ConnectionQuota,
     ErrorWindow,
     MessageAllowance,
+    Network,
     TokenBucket,
     UserTable,
     address_key,
+    networks,
 )
 
 
@@ -428,3 +430,7 @@ def test_data_in_replies_is_bounded_and_a_reconnect_does_not_renew_it() -> None:
     other = MessageAllowance(TokenBucket())
     other.drain_to(again)
     assert not other.take_data(12, 1)
+
+
+def test_a_mapped_address_is_its_ipv4_address() -> None:
+    assert networks("::ffff:192.0.2.1") == networks("192.0.2.1") == (Network("192.0.2.1", 1),)

@@ -1,6 +1,7 @@
 import errno
 import socket
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 
@@ -128,6 +129,17 @@ def test_address_that_may_come_later_is_worth_a_retry(host: str) -> None:
         bind(host, 0)
     assert raised.value.retriable
     assert lifecycle.report(raised.value) == lifecycle.EXIT_FAILED, "systemd and supervisors restart it"
+
+
+def test_a_name_without_an_address_is_reported_with_the_reason_of_the_resolver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(*_: object, **__: object) -> NoReturn:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(AddressUnavailable, match="Name or service not known"):
+        bind("nowhere.example", 0)
 
 
 def test_privileged_port_is_a_fault_of_the_configuration_with_its_remedy() -> None:

@@ -23,7 +23,11 @@ from diem.protocol.frames import (
 from diem.protocol.update import encode, has_data
 
 VERSION = 1_700_000_000_000
-updates = st.integers(1, 250).map(lambda length: text_frame(encode("/" + "n" * length, VERSION, VERSION)))
+small = st.integers(1, 250).map(lambda length: text_frame(encode("/" + "n" * length, VERSION, VERSION)))
+with_data = st.sampled_from([300, 70_000]).map(
+    lambda size: text_frame(encode("/a", VERSION, VERSION, data=b"[" + b" " * size + b"]"))
+)
+updates = st.one_of(small, small, small, with_data)
 texts = st.sampled_from([b'{"type":"welcome"}', b"", b'{"type":"updated"}', b'{"type":"status"}' + b" " * 70_000]).map(
     text_frame
 )

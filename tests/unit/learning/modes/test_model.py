@@ -197,3 +197,7 @@ def test_a_merged_frame_saves_what_the_model_says_that_sends_cost() -> None:
     merged = LOAD.sends_of(met[0]) - LOAD.sends_of(met[1])
     saved = before.cpu(ROLES).value - after.cpu(ROLES).value
     assert saved == pytest.approx(merged_saving(Configuration.Z_CLIENT, SIZE, LOAD, ROLES).servers * merged)
+
+
+def test_the_first_reader_of_the_brokers_is_in_their_other_costs() -> None:
+    assert [terms.brokers(10, 4, readers, 0)["broker_reader_part_us"] for readers in (0, 1, 3)] == [0, 0, 8]

@@ -14,7 +14,7 @@ from learning.placement.baselines import Infeasible, murmur2
 from learning.placement.instance import Instance
 from learning.placement.objective import balance, fan_out, loads, server_of_endpoint
 from learning.placement.options import PlanOptions, Problem
-from learning.placement.planner import choose_partitions, partition_bounds, plan, warm_start
+from learning.placement.planner import _surplus, choose_partitions, partition_bounds, plan, warm_start
 from tests.support.brief_search import brief_search
 from tests.support.instances import Recipe, Timeline, dashboards, drifted, exchanged, page, population, windows
 from tests.unit.learning.placement.instances import (
@@ -148,6 +148,17 @@ def test_groups_that_most_clients_have_become_hot_as_a_whole() -> None:
     assert problem.added_load(all_hot < 0) <= options.hot_budget
     assert problem.cost(outcome.placement, outcome.partitions) <= 1.05 * problem.cost(all_hot, outcome.partitions)
     assert outcome.report["hot"]["all"]
+
+
+def test_hot_endpoints_beyond_a_smaller_budget_are_cooled_the_busiest_first() -> None:
+    made = instance([100.0, 10.0, 1.0], ([0, 1], 30), ([1, 2], 30), ([0, 2], 30))
+    problem = Problem(made, backend(made), COSTS, PlanOptions(servers=(3,)))
+    is_hot = np.ones(3, np.bool_)
+    for count in range(4):
+        left = np.arange(3) >= count
+        within = replace(problem.options, hot_budget=problem.added_load(left) * (1 + 1e-9))
+        bounded = Problem(made, backend(made), COSTS, within)
+        assert (is_hot & ~_surplus(bounded, is_hot)).tolist() == left.tolist()
 
 
 def test_clients_take_the_load_of_hot_endpoints_along() -> None:

@@ -86,6 +86,9 @@ async def test_a_plan_is_not_removed_while_it_begins(tmp_path: Path, monkeypatch
     assert (await begun)["state"] == "preparing"
     assert set(service.store.names()) == {plan(1).id, plan(2).id, plan(4).id}
     assert service.store.before(plan(1).id) is not None
+    service.read_map(3, Phase.STABLE, "")
+    await service.plans.submit(plan(5))
+    assert plan(1).id not in service.store.names()
 
 
 # Entries of endpoints that the publisher does not know

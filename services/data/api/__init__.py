@@ -3,7 +3,7 @@
 Reading order: ``app`` (routes), ``guard``, ``cors`` and ``cost`` (middleware), ``reads``, ``data``, ``catalogue``,
 ``history``, ``tokens``, ``status`` and ``page`` (resources), ``rendered`` (versions ready to send), ``fast_reads`` (the
 same reads without routes), ``requests`` (headers), ``problems`` (errors as answers). ``keys`` is a separate application
-on the internal listener; ``openapi.json`` describes the interface.
+on the internal listener; ``openapi.json`` describes the interface, ``asyncapi.json`` that of the WebSocket servers.
 """
 
 from services.data.api.app import Api, ApiOptions, make_api

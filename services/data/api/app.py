@@ -135,6 +135,7 @@ def make_api(
             Route(SOURCES, SourcesApi(sources).sources, methods=["GET"]),
             Route("/config.json", page.config, methods=["GET"]),
             Route("/openapi.json", page.openapi, methods=["GET"]),
+            Route("/asyncapi.json", page.asyncapi, methods=["GET"]),
         ],
         exception_handlers={
             DiemError: problems.on_data_error,

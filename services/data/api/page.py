@@ -1,4 +1,4 @@
-"""Pages and the descriptions of the service: the built page, own ones, ``/config.json`` and ``/openapi.json``."""
+"""Pages and descriptions: the built page, own ones, ``/config.json``, ``/openapi.json`` and ``/asyncapi.json``."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,15 @@ from services.data.api.guard import host_name
 from services.data.cache_control import IMMUTABLE, NO_CACHE
 
 _OPENAPI: Final = Path(__file__).with_name("openapi.json")
+_ASYNCAPI: Final = Path(__file__).with_name("asyncapi.json")
 
 _NOT_BUILT: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>DIEM</title>
 <h1>DIEM is running, but its page has not been built</h1>
 <p>Run <code>make page</code> in the repository, and load this page again.</p>
 <p>The data is available: <a href="/v1/endpoints">catalogue</a>,
-<a href="/openapi.json">description of the interface</a>.</p></html>
+<a href="/openapi.json">description of the interface</a>,
+<a href="/asyncapi.json">that of the WebSocket servers</a>.</p></html>
 """
 
 
@@ -39,6 +41,24 @@ def openapi() -> dict[str, Any]:
     """Return the OpenAPI 3.1 description of the REST interface, also used for fuzzing."""
     document: dict[str, Any] = orjson.loads(_OPENAPI.read_bytes())
     document["info"]["version"] = __version__
+    return document
+
+
+def asyncapi(servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the AsyncAPI 3 description of the WebSocket protocol.
+
+    ``servers`` have a ``url``, or ``port`` and ``path``: these are on the host of this service.
+    """
+    document: dict[str, Any] = orjson.loads(_ASYNCAPI.read_bytes())
+    document["info"]["version"] = __version__
+    for number, entry in enumerate(servers, 1):
+        if "url" in entry:
+            parts = urlsplit(str(entry["url"]))
+            server: dict[str, Any] = {"host": parts.netloc, "pathname": parts.path, "protocol": parts.scheme}
+        else:
+            server = {"host": f"{{host}}:{entry['port']}", "pathname": entry["path"], "protocol": "ws"}
+            server["variables"] = {"host": {"default": "localhost", "description": "That of this document."}}
+        document["servers"][f"server-{number}"] = server
     return document
 
 
@@ -78,6 +98,7 @@ class Page:
         self._metadata = metadata
         self._files = _Files(directory=directory, html=True, check_dir=False)
         self._openapi = orjson.dumps(openapi())
+        self._asyncapi = orjson.dumps(asyncapi(servers))
         where = {"metadata": list(metadata)} if metadata else {}
         self._config: dict[str, Any] = {"mode": mode, "servers": list(servers), "rest": "/v1", **where}
 
@@ -104,6 +125,10 @@ class Page:
     async def openapi(self, _request: Request) -> Response:
         """``GET /openapi.json``: the description of the interface."""
         return Response(self._openapi, headers={"Cache-Control": NO_CACHE}, media_type="application/json")
+
+    async def asyncapi(self, _request: Request) -> Response:
+        """``GET /asyncapi.json``: the description of the WebSocket protocol, with the servers."""
+        return Response(self._asyncapi, headers={"Cache-Control": NO_CACHE}, media_type="application/json")
 
     async def file(self, request: Request) -> Response:
         """Any other path: a file of the page, or 404. Before the build, ``/`` shows instructions."""

@@ -18,7 +18,7 @@ from diem.links.rest import client_address, problem
 from diem.process import security_log
 from diem.process.security_log import SecurityEvent
 from diem.protocol import endpoints
-from diem.protocol.media_types import JSON_PATCH, MERGE_PATCH
+from diem.protocol.media_types import JSON_PATCH, MERGE_PATCH, POINTS_PATCH
 from services.data import kinds
 from services.data.access.write_access import WriteRights
 from services.data.api import problems
@@ -36,7 +36,7 @@ WINDOW: Final = 256
 WAIT_S: Final = 0.01
 """Time until another attempt of a write for which the queue had no room."""
 _CONTENT: Final = {"value": DOCUMENT, "series": kinds.SERIES}
-_PATCHES: Final = {"merge": MERGE_PATCH, "patch": JSON_PATCH, "points": "application/vnd.diem.points+json"}
+_PATCHES: Final = {"merge": MERGE_PATCH, "patch": JSON_PATCH, "points": POINTS_PATCH}
 _EFFECTS: Final = frozenset({*_CONTENT, *_PATCHES, "delete", "notice"})
 _OPTIONS: Final = frozenset({"endpoint", "key", "ttl", "if_match", "title"})
 

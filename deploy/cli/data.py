@@ -12,7 +12,7 @@ import typer
 
 from deploy.cli.media_types import PATCHES, PIPE, alias, type_of_file
 from deploy.cli.options import ApiKeyOption, StateDirOption, TokenOption, UnusableFile, UrlOption, run_change
-from deploy.clients.data_service import Change, Content, DataService, RequestRefused, data_service
+from deploy.clients.data_service import DataService, RequestRefused, StoredContent, Upload, data_service
 from deploy.clients.updates import credentials_of
 from deploy.page_address import data_view
 from deploy.system.state_dir import StateDir
@@ -122,7 +122,7 @@ def put_command(
     async def store() -> None:
         key = SharedKey.load(key_file or state.write_key_file)
         try:
-            answer = await service.put(key, endpoint, Change(content, chosen, terms, conditions))
+            answer = await service.put(key, endpoint, Upload(content, chosen, terms, conditions))
         except RequestRefused as error:
             if file == PIPE and media_type is None and error.status == HTTPStatus.BAD_REQUEST:
                 error.detail += "; standard input is JSON: name another type with --type, such as csv or text"
@@ -160,7 +160,7 @@ def patch_command(
 
     async def change() -> None:
         key = SharedKey.load(key_file or state.write_key_file)
-        answer = await service.patch(key, endpoint, Change(content, chosen, terms, conditions))
+        answer = await service.patch(key, endpoint, Upload(content, chosen, terms, conditions))
         _print_outcome(service, endpoint, "changed to", answer)
 
     return run_change(change)
@@ -184,7 +184,7 @@ def notify_command(
 
     async def announce() -> None:
         key = SharedKey.load(key_file or state.write_key_file)
-        answer = await service.notify(key, endpoint, Change(terms=terms, conditions=conditions))
+        answer = await service.notify(key, endpoint, Upload(terms=terms, conditions=conditions))
         typer.echo(f"{endpoint} announced as version {answer.get('version')}")
 
     return run_change(announce)
@@ -207,7 +207,7 @@ def delete_command(
         confirm_deletion(service, endpoint)
 
     async def remove() -> None:
-        answer = await service.delete(key, endpoint, Change(conditions=_conditions(if_match)))
+        answer = await service.delete(key, endpoint, Upload(conditions=_conditions(if_match)))
         typer.echo(f"{endpoint} deleted as of version {answer.get('version')}")
 
     return run_change(remove)
@@ -248,7 +248,7 @@ def read_file(file: str) -> bytes:
     return content
 
 
-def printed(content: Content) -> bytes:
+def printed(content: StoredContent) -> bytes:
     """Return what ``diem get`` prints: content as it is, text in full lines; of a collection its members, one a line.
 
     Raises:

@@ -22,7 +22,7 @@ from deploy.clients.updates import ANONYMOUS, Credentials, client_of, credential
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
 from diem.errors import DiemError
-from diem.links.client import CompletedEvents, Event, Fetch, FetchDelayed, Snapshot
+from diem.links.client import CompletedEvents, EndpointSnapshot, Event, Fetch, FetchDelayed
 from diem.protocol import endpoints
 from diem.protocol.media_types import kind_of
 from diem.protocol.update import iso
@@ -136,7 +136,7 @@ async def watch(
 def _fetch_with(service: DataService, credentials: Credentials) -> Fetch:
     """Return a function that requests data."""
 
-    async def fetch(endpoint: str, version: int | None) -> Snapshot | None:
+    async def fetch(endpoint: str, version: int | None) -> EndpointSnapshot | None:
         try:
             content = await service.get(credentials.bearer(), endpoint, version)
         except RequestRefused as error:
@@ -148,7 +148,7 @@ def _fetch_with(service: DataService, credentials: Credentials) -> Fetch:
         except DataServiceUnavailable as error:
             raise FetchDelayed(str(error)) from error
         try:
-            return Snapshot.of_answer(content.headers, content.body)
+            return EndpointSnapshot.of_answer(content.headers, content.body)
         except ValueError as error:
             raise DataServiceUnavailable(service.base, str(error)) from error
 

@@ -80,7 +80,7 @@ class Edges(NamedTuple):
     """Base URLs of the metadata services; empty if every server serves everything."""
 
 
-class Change(NamedTuple):
+class Upload(NamedTuple):
     """A change of one endpoint."""
 
     content: bytes = b""
@@ -92,7 +92,7 @@ class Change(NamedTuple):
     """Header fields: If-Match, If-None-Match."""
 
 
-class Content(NamedTuple):
+class StoredContent(NamedTuple):
     """Content of one version of an endpoint."""
 
     body: bytes
@@ -212,28 +212,28 @@ class DataService:
         metadata = config.get("metadata", []) if config.get("mode") == "z-client" else []
         return Edges(servers, [self._url(entry, scheme) for entry in metadata])
 
-    async def put(self, key: SharedKey, endpoint: str, change: Change) -> dict[str, Any]:
+    async def put(self, key: SharedKey, endpoint: str, change: Upload) -> dict[str, Any]:
         """Store content under a checked name, return the answer. Raises ``DataServiceUnavailable``, ``RequestRefused``.
 
         So do the other changes.
         """
         return await self._change("PUT", endpoint, "stored", key, change)
 
-    async def patch(self, key: SharedKey, endpoint: str, change: Change) -> dict[str, Any]:
+    async def patch(self, key: SharedKey, endpoint: str, change: Upload) -> dict[str, Any]:
         """Change a part of the content, return the answer."""
         return await self._change("PATCH", endpoint, "changed", key, change)
 
-    async def notify(self, key: SharedKey, endpoint: str, change: Change) -> dict[str, Any]:
+    async def notify(self, key: SharedKey, endpoint: str, change: Upload) -> dict[str, Any]:
         """Announce a change of data that lives elsewhere, return the answer."""
         return await self._change("POST", endpoint, "announced", key, change)
 
-    async def delete(self, key: SharedKey, endpoint: str, change: Change) -> dict[str, Any]:
+    async def delete(self, key: SharedKey, endpoint: str, change: Upload) -> dict[str, Any]:
         """Delete an endpoint, return the answer."""
         return await self._change("DELETE", endpoint, "deleted", key, change)
 
     async def get(
         self, key: SharedKey | None, endpoint: str, version: int | None = None, accept: str = "*/*"
-    ) -> Content:
+    ) -> StoredContent:
         """Return the content of a checked name, current or as of a retained version.
 
         Args:
@@ -249,9 +249,9 @@ class DataService:
         params = {} if version is None else {"version": str(version)}
         headers = {"Accept": accept} | ({"Cache-Control": "no-cache"} if version is None else {})
         reply = await self._endpoint("GET", endpoint, "read", key=key, headers=headers, params=params)
-        return Content(reply.content, reply.headers)
+        return StoredContent(reply.content, reply.headers)
 
-    async def _change(self, method: str, endpoint: str, outcome: str, key: SharedKey, change: Change) -> dict[str, Any]:
+    async def _change(self, method: str, endpoint: str, outcome: str, key: SharedKey, change: Upload) -> dict[str, Any]:
         headers = dict(change.conditions) | ({"Content-Type": change.media_type} if change.media_type else {})
         reply = await self._endpoint(
             method, endpoint, outcome, key=key, headers=headers, params=change.terms, content=change.content

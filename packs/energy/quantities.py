@@ -13,7 +13,7 @@ _PRICE: Final = re.compile(r"(?:(ct)|([kM]?)([A-Z]{3}))/(.+)")
 _SCALES: Final = {"": Fraction(1), "k": Fraction(1000), "M": Fraction(1_000_000)}
 
 
-class Quantity:
+class EnergyQuantity:
     """A quantity with its canonical units; data in another unit of the same dimension is converted.
 
     Currencies are not converted: they are those of ISO 4217, with ``k`` or ``M`` before them, and ``ct`` of EUR.
@@ -51,23 +51,23 @@ class Quantity:
 
 
 _POWER: Final = ("MW", "MWh")
-QUANTITIES: Final[Mapping[str, Quantity]] = {
-    "price": Quantity("¤/MWh", "¤/MW", "¤/tCO2"),
-    "load": Quantity(*_POWER),
-    "load_forecast": Quantity(*_POWER),
-    "generation": Quantity(*_POWER),
-    "generation_forecast": Quantity(*_POWER),
-    "flow": Quantity(*_POWER),
-    "capacity": Quantity(*_POWER),
-    "imbalance": Quantity("¤/MWh", *_POWER),
-    "emissions": Quantity("tCO2", "tCO2/h", "gCO2/kWh"),
-    "temperature": Quantity("°C"),
-    "wind": Quantity("m/s"),
-    "radiation": Quantity("W/m2"),
-    "precipitation": Quantity("mm"),
-    "discharge": Quantity("m3/s"),
-    "frequency": Quantity("Hz"),
-    "voltage": Quantity("kV"),
-    "share": Quantity("%"),
+QUANTITIES: Final[Mapping[str, EnergyQuantity]] = {
+    "price": EnergyQuantity("¤/MWh", "¤/MW", "¤/tCO2"),
+    "load": EnergyQuantity(*_POWER),
+    "load_forecast": EnergyQuantity(*_POWER),
+    "generation": EnergyQuantity(*_POWER),
+    "generation_forecast": EnergyQuantity(*_POWER),
+    "flow": EnergyQuantity(*_POWER),
+    "capacity": EnergyQuantity(*_POWER),
+    "imbalance": EnergyQuantity("¤/MWh", *_POWER),
+    "emissions": EnergyQuantity("tCO2", "tCO2/h", "gCO2/kWh"),
+    "temperature": EnergyQuantity("°C"),
+    "wind": EnergyQuantity("m/s"),
+    "radiation": EnergyQuantity("W/m2"),
+    "precipitation": EnergyQuantity("mm"),
+    "discharge": EnergyQuantity("m3/s"),
+    "frequency": EnergyQuantity("Hz"),
+    "voltage": EnergyQuantity("kV"),
+    "share": EnergyQuantity("%"),
 }
 """Quantities by name; data of any other is not converted."""

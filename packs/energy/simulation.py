@@ -33,7 +33,7 @@ _MAX_SNAPSHOTS: Final = 256
 Points = Callable[[float], list[Point]]
 
 
-class Series(NamedTuple):
+class SimulatedSeries(NamedTuple):
     """One endpoint: name, title, update interval in seconds, and its dataset at a time."""
 
     endpoint: str
@@ -42,7 +42,7 @@ class Series(NamedTuple):
     at: Callable[[float], Dataset]
 
 
-class Kind(NamedTuple):
+class SimulatedKind(NamedTuple):
     """Description of a series."""
 
     quantity: str
@@ -62,25 +62,25 @@ class MarketSeries:
         self._now: tuple[int, MarketSnapshot] | None = None
         self.all = list(self._make())
 
-    def _make(self) -> Iterator[Series]:
+    def _make(self) -> Iterator[SimulatedSeries]:
         for name, zone in self._market.zones.items():
             own = name == "GR"
             land = zone.country
-            kind = Kind("price", "EUR/MWh", "PT1H", name, f"Day-ahead prices {land}")
+            kind = SimulatedKind("price", "EUR/MWh", "PT1H", name, f"Day-ahead prices {land}")
             yield _series(f"/dam/prices/{name}", 20 if own else 60, kind, partial(self._prices, name))
-            kind = Kind("imbalance", "EUR/MWh", "PT15M", name, f"Imbalance price {land}")
+            kind = SimulatedKind("imbalance", "EUR/MWh", "PT15M", name, f"Imbalance price {land}")
             yield _series(f"/imbalance/{name}", 15 if own else 60, kind, partial(self._imbalance, name))
-            kind = Kind("load", "MW", "PT15M", name, f"Load {land}")
+            kind = SimulatedKind("load", "MW", "PT15M", name, f"Load {land}")
             yield _series(f"/load/{name}", 2 if own else 12, kind, partial(self._quarters, _load(name)))
-            kind = Kind("load_forecast", "MW", "PT1H", name, f"Load forecast {land}")
+            kind = SimulatedKind("load_forecast", "MW", "PT1H", name, f"Load forecast {land}")
             yield _series(f"/load/forecast/{name}", 60 if own else 180, kind, partial(self._forecast, name))
             for plant in zone.plants:
-                kind = Kind("generation", "MW", "PT1H", name, f"Generation {land}, {plant}")
+                kind = SimulatedKind("generation", "MW", "PT1H", name, f"Generation {land}, {plant}")
                 running = partial(self._hours, _generation(name, plant))
                 yield _series(f"/generation/{name}/{plant}", 15 if own else 90, kind, running)
         for border in self._market.borders:
             for (start, end), sign in ((border, 1), (border[::-1], -1)):
-                kind = Kind("flow", "MW", "PT1H", f"{start}>{end}", f"Flow {start} to {end}")
+                kind = SimulatedKind("flow", "MW", "PT1H", f"{start}>{end}", f"Flow {start} to {end}")
                 yield _series(f"/flows/{start}/{end}", 90, kind, partial(self._hours, _flow(border, sign)))
 
     # Points of the series
@@ -161,13 +161,13 @@ def _delivery_days(time: float) -> tuple[int, int, int]:
     return today_s, tomorrow_s, end_s
 
 
-def _series(endpoint: str, every_s: float, kind: Kind, points: Points) -> Series:
+def _series(endpoint: str, every_s: float, kind: SimulatedKind, points: Points) -> SimulatedSeries:
     def at(time: float) -> Dataset:
         return build(
             endpoint, kind.unit, kind.resolution, points(time), kind.title, area=kind.area, quantity=kind.quantity
         )
 
-    return Series(endpoint, kind.title, every_s, at)
+    return SimulatedSeries(endpoint, kind.title, every_s, at)
 
 
 def _load(name: str) -> Callable[[MarketSnapshot], float]:
@@ -183,7 +183,7 @@ def _flow(border: tuple[str, str], sign: int) -> Callable[[MarketSnapshot], floa
 
 
 TICK_S: Final = 0.5
-"""Series due within the same half second are stored together."""
+"""SimulatedSeries due within the same half second are stored together."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -237,7 +237,7 @@ class Simulation:
         await self._publish(self._series, first, sink)
         while True:
             now = self._clock.monotonic()
-            due: list[Series] = []
+            due: list[SimulatedSeries] = []
             while agenda[0][0] <= now:
                 when, index = agenda[0]
                 series = self._series[index]
@@ -259,10 +259,10 @@ class Simulation:
             return self._clock.wall_ms() / 1000
         return (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()
 
-    def _every(self, series: Series) -> float:
+    def _every(self, series: SimulatedSeries) -> float:
         return max(TICK_S, series.every_s / self._config.pace)
 
-    async def _publish(self, due: Sequence[Series], time: float, sink: Sink) -> None:
+    async def _publish(self, due: Sequence[SimulatedSeries], time: float, sink: Sink) -> None:
         try:
             for start in range(0, len(due), datasets.WRITTEN_TOGETHER):
                 group = []

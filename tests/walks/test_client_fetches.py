@@ -13,7 +13,7 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.links.client import CompletedEvents, Snapshot, UpdatesClient
+from diem.links.client import CompletedEvents, EndpointSnapshot, UpdatesClient
 from diem.links.client.link import ClientLink
 from diem.protocol.media_types import DOCUMENT
 from tests.walks import walk_settings
@@ -40,11 +40,11 @@ class World:
         self.client = UpdatesClient("ws://nobody:1/ws", data=True)
         self.completed = CompletedEvents(self.client, self._fetch, self.client.correct, self._sleep)
 
-    async def _fetch(self, name: str, version: int | None) -> Snapshot | None:
+    async def _fetch(self, name: str, version: int | None) -> EndpointSnapshot | None:
         await self._gate()
         found = self.versions[-1] if version in {None, self.versions[-1]} else None
         await self._gate()
-        return None if found is None else Snapshot(found, "", DOCUMENT, found)
+        return None if found is None else EndpointSnapshot(found, "", DOCUMENT, found)
 
     async def _sleep(self, _seconds: float) -> None:
         await self._wait()

@@ -11,17 +11,17 @@ from diem.links.client.client import BaseClient, Event, Kind, UpdatesClient
 from diem.links.client.fetches import CompletedEvents, Fetch, FetchDelayed
 from diem.links.client.partitioned import PartitionedClient
 from diem.links.client.tokens import TokenFunction
-from diem.links.client.values import Snapshot
+from diem.links.client.values import EndpointSnapshot
 
 __all__ = [
     "BaseClient",
     "CompletedEvents",
+    "EndpointSnapshot",
     "Event",
     "Fetch",
     "FetchDelayed",
     "Kind",
     "PartitionedClient",
-    "Snapshot",
     "Timing",
     "TokenFunction",
     "UpdatesClient",

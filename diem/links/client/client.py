@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from diem.links.client.backoff import Timing
 from diem.links.client.link import ClientLink
 from diem.links.client.tokens import TokenFunction, TokenSource
-from diem.links.client.values import Snapshot
+from diem.links.client.values import EndpointSnapshot
 from diem.protocol import endpoints
 
 Kind = Literal["open", "closed", "subscribed", "unsubscribed", "update", "resync", "status", "rejected", "error"]
@@ -210,7 +210,7 @@ class BaseClient(ABC):
     def _publish_update(self, message: dict[str, Any], fetch_window_s: float) -> None:
         name, version = message["endpoint"], message["version"]
         # A proxy may send unrequested data.
-        found = Snapshot.of_update(message) if self._data else None
+        found = EndpointSnapshot.of_update(message) if self._data else None
         announced = self._announced.get(name, 0)
         if name not in self._known or version <= max(self._known[name], announced - 1 if found else announced):
             return

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from diem.errors import DiemError
 from diem.links.client.client import Event, EventQueue
-from diem.links.client.values import Snapshot
+from diem.links.client.values import EndpointSnapshot
 from diem.process.backoff import Backoff
 
 BASE_S: Final = 0.5
@@ -20,7 +20,7 @@ CAP_S: Final = 8.0
 OUTDATED_CAP_S: Final = 60.0
 """Longest window while the service answers with older data than announced: it may have lost the newer."""
 
-Fetch = Callable[[str, int | None], Awaitable[Snapshot | None]]
+Fetch = Callable[[str, int | None], Awaitable[EndpointSnapshot | None]]
 """Returns the value of an endpoint: of the version if given, else the current one. None: that version is not kept."""
 Correct = Callable[[str, int], None]
 """Called with an endpoint and the service's version, less than one announced or shown."""

@@ -22,7 +22,7 @@ _ENVELOPE: Final = ("endpoint", "version", "time")
 _CHARSET: Final = re.compile(r";\s*charset=\"?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 
 
-class Snapshot(NamedTuple):
+class EndpointSnapshot(NamedTuple):
     """One version of an endpoint."""
 
     version: int

@@ -10,11 +10,11 @@ from typing import Final
 
 from diem.protocol import media_types
 from diem.protocol.media_types import COLLECTION, CSV, DOCUMENT, NOTICE, SERIES
-from services.data.kinds.collection import Collection
-from services.data.kinds.document import Document
-from services.data.kinds.kind import Body, Format, Kind, Stored
-from services.data.kinds.notice import Notice
-from services.data.kinds.octets import OCTETS, Octets, is_shown
+from services.data.kinds.collection import CollectionKind
+from services.data.kinds.document import DocumentKind
+from services.data.kinds.kind import Body, DataKind, Format, Stored
+from services.data.kinds.notice import NoticeKind
+from services.data.kinds.octets import OCTETS, OctetsKind, is_shown
 from services.data.kinds.representation import (
     MAX_MEDIA_TYPE,
     NO_LABELS,
@@ -23,7 +23,7 @@ from services.data.kinds.representation import (
     merge_labels,
     seal,
 )
-from services.data.kinds.series.kind import Series
+from services.data.kinds.series.kind import SeriesKind
 
 __all__ = [
     "COLLECTION",
@@ -36,8 +36,8 @@ __all__ = [
     "OCTETS",
     "SERIES",
     "Body",
+    "DataKind",
     "Format",
-    "Kind",
     "Representation",
     "Stored",
     "is_shown",
@@ -48,14 +48,15 @@ __all__ = [
     "seal",
 ]
 
-KINDS: Final[dict[str, Kind]] = {each.name: each for each in (Series(), Document(), Octets(), Notice(), Collection())}
+_ALL: Final[tuple[DataKind, ...]] = (SeriesKind(), DocumentKind(), OctetsKind(), NoticeKind(), CollectionKind())
+KINDS: Final = {each.name: each for each in _ALL}
 _NAME: Final = r"[A-Za-z0-9!#$&^_.+-]+"
 _MEDIA_TYPE: Final = re.compile(rf"{_NAME}/{_NAME}")
 _PARAMETER: Final = re.compile(rf"\s*({_NAME})=(?:({_NAME})|\"({_NAME})\")\s*")
 
 
 @lru_cache(256)
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> DataKind:
     """Return the kind of a canonical media type (docs/adr/0031): the type alone decides, never the content."""
     return KINDS[media_types.kind_of(name)]
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from diem.protocol.media_types import COLLECTION
 from services.data.errors import KeptByStore
-from services.data.kinds.kind import Body, Format, Kind, Stored, envelope
+from services.data.kinds.kind import Body, DataKind, Format, Stored, envelope
 from services.data.kinds.representation import Representation
 
 
-class Collection(Kind):
+class CollectionKind(DataKind):
     """A list of names, written by the store alone. Who may read the collection may read its members."""
 
     name = "collection"

@@ -5,11 +5,11 @@ import orjson
 from diem.protocol.media_types import JSON_PATCH, MERGE_PATCH
 from services.data.kinds import json_patch
 from services.data.kinds.json_text import canonical, load, written
-from services.data.kinds.kind import Body, Format, Kind, Stored
+from services.data.kinds.kind import Body, DataKind, Format, Stored
 from services.data.kinds.representation import Representation, seal
 
 
-class Document(Kind):
+class DocumentKind(DataKind):
     """A JSON value, answered as it is."""
 
     name = "document"

@@ -74,7 +74,7 @@ def envelope(endpoint: str, stored: Stored) -> bytes:
     return head + (b"}" if stored.content == b"{}" else b"," + stored.content[1:])
 
 
-class Kind:
+class DataKind:
     """How bodies of one kind become representations, and those answers. Pure."""
 
     name: ClassVar[str]

@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 
 from diem.protocol.media_types import NOTICE
-from services.data.kinds.kind import Body, Format, Kind, Stored, envelope
+from services.data.kinds.kind import Body, DataKind, Format, Stored, envelope
 from services.data.kinds.representation import Representation
 
 
-class Notice(Kind):
+class NoticeKind(DataKind):
     """A version, and the URL of the data if one is configured."""
 
     name = "notice"

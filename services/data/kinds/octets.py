@@ -5,7 +5,7 @@ from typing import Final
 
 import orjson
 
-from services.data.kinds.kind import Body, Format, Kind, Stored
+from services.data.kinds.kind import Body, DataKind, Format, Stored
 from services.data.kinds.representation import Representation, seal
 
 _SHOWN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "text/plain", "audio/", "video/")
@@ -15,7 +15,7 @@ OCTETS: Final = "bytes"
 """Name of the kind, and suffix of its entity tags."""
 
 
-class Octets(Kind):
+class OctetsKind(DataKind):
     """Bytes with their media type."""
 
     name = OCTETS

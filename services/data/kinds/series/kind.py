@@ -9,7 +9,7 @@ import orjson
 
 from diem.protocol.media_types import CSV, POINTS_PATCH, SERIES
 from services.data.errors import InvalidDataset, WrongUnit
-from services.data.kinds.kind import Body, Format, Kind, Stored, envelope
+from services.data.kinds.kind import Body, DataKind, Format, Stored, envelope
 from services.data.kinds.representation import labels_of
 from services.data.kinds.series import points_patch
 from services.data.kinds.series.csv_form import parse_csv, render_csv, rows_to_datasets
@@ -20,7 +20,7 @@ from services.data.kinds.series.times import Resolution, TimeReader, parse_resol
 JSON: Final = "application/json"
 
 
-class Series(Kind):
+class SeriesKind(DataKind):
     """Points with a unit and a resolution, as JSON or CSV."""
 
     name = "series"

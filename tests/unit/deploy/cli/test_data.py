@@ -10,7 +10,7 @@ import pytest
 from deploy.cli import data as module
 from deploy.cli.data import MAX_FILE_BYTES, printed, read_file, write_file
 from deploy.cli.options import UnusableFile
-from deploy.clients.data_service import Content
+from deploy.clients.data_service import StoredContent
 from diem.process.auth import SharedKey
 from diem.protocol.media_types import COLLECTION, DOCUMENT, JSON_PATCH, MERGE_PATCH, NOTICE, SERIES
 from tests.unit.deploy.clients.test_data_service import Server
@@ -68,7 +68,7 @@ def test_old_version_is_written_to_a_file_as_csv_with_an_api_key(
     ],
 )
 def test_content_is_printed_as_it_is_and_members_one_a_line(media_type: str, content: bytes, shown: bytes) -> None:
-    assert printed(Content(content, {"Content-Type": media_type})) == shown
+    assert printed(StoredContent(content, {"Content-Type": media_type})) == shown
 
 
 def test_csv_of_anything_but_a_series_is_an_error(

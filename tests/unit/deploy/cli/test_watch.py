@@ -7,7 +7,13 @@ import httpx
 import pytest
 
 from deploy.cli.watch import MAX_VALUE_CHARS, EventPrinter, as_object, describe, watch
-from deploy.clients.data_service import Content, DataService, DataServiceUnavailable, RequestRefused, ServiceRefused
+from deploy.clients.data_service import (
+    DataService,
+    DataServiceUnavailable,
+    RequestRefused,
+    ServiceRefused,
+    StoredContent,
+)
 from deploy.clients.updates import ANONYMOUS, Credentials, credentials_of
 from diem.errors import DiemError
 from diem.links.client import Event, TokenFunction
@@ -34,14 +40,14 @@ class FakeService(DataService):
 
     async def get(
         self, key: SharedKey | None, endpoint: str, version: int | None = None, accept: str = "*/*"
-    ) -> Content:
+    ) -> StoredContent:
         assert (key, accept) == (None, "*/*")
         if self.stored is None:
             raise DataServiceUnavailable(self.base, "gone for lunch")
         if version not in {None, self.stored}:
             raise RequestRefused(endpoint, "read", 404, "not kept")
         headers = {"Content-Type": SERIES, "Diem-Version": str(self.stored), "Diem-Time": "t"}
-        return Content(json.dumps({"version": self.stored, "endpoint": endpoint, **POINTS}).encode(), headers)
+        return StoredContent(json.dumps({"version": self.stored, "endpoint": endpoint, **POINTS}).encode(), headers)
 
 
 class FakeClient:

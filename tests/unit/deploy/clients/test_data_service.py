@@ -8,11 +8,11 @@ import pytest
 from deploy.clients.data_service import (
     KEYS_PATH,
     BadUrl,
-    Change,
     DataService,
     DataServiceUnavailable,
     RequestRefused,
     ServiceRefused,
+    Upload,
     data_service,
     key_service,
 )
@@ -20,7 +20,7 @@ from deploy.system.state_dir import NotUp, StateDir
 from diem.process.auth import SharedKey
 
 KEY = SharedKey("0123456789abcdef")
-CSV = Change(b"time,value\n", "text/csv", {"unit": "MW"}, {"If-None-Match": "*"})
+CSV = Upload(b"time,value\n", "text/csv", {"unit": "MW"}, {"If-None-Match": "*"})
 
 
 class Server:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from diem.errors import DiemError
-from diem.links.client import CompletedEvents, Event, FetchDelayed, Snapshot
+from diem.links.client import CompletedEvents, EndpointSnapshot, Event, FetchDelayed
 from diem.protocol.media_types import DOCUMENT
 
 WINDOW_S = 8.0
@@ -30,14 +30,14 @@ class Service:
         assert name == "/a"
         self.corrected.append(version)
 
-    async def fetch(self, name: str, version: int | None) -> Snapshot | None:
+    async def fetch(self, name: str, version: int | None) -> EndpointSnapshot | None:
         assert name == "/a"
         self.requests.append(version)
         answer = self.version if version is None else version if version in self.kept else None
         await self.answering.wait()
         if self.fault is not None:
             raise self.fault
-        return None if answer is None else Snapshot(answer, "", DOCUMENT, {"of": answer})
+        return None if answer is None else EndpointSnapshot(answer, "", DOCUMENT, {"of": answer})
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

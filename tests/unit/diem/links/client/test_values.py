@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diem.links.client.values import Snapshot
+from diem.links.client.values import EndpointSnapshot
 from diem.protocol.media_types import COLLECTION, DOCUMENT, NOTICE, SERIES
 
 TIME = "2026-01-01T00:00:00.005Z"
@@ -45,7 +45,7 @@ def update(data: object, **more: object) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_data_of_an_update_is_the_value_of_its_kind(message: dict[str, Any], media_type: str, value: object) -> None:
-    assert Snapshot.of_update(message) == (5, TIME, media_type, value)
+    assert EndpointSnapshot.of_update(message) == (5, TIME, media_type, value)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_data_of_an_update_is_the_value_of_its_kind(message: dict[str, Any], med
     ],
 )
 def test_update_without_valid_data_of_its_own_has_to_be_fetched(message: dict[str, Any]) -> None:
-    assert Snapshot.of_update(message) is None
+    assert EndpointSnapshot.of_update(message) is None
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_update_without_valid_data_of_its_own_has_to_be_fetched(message: dict[st
 )
 def test_answer_is_the_same_value(media_type: str, body: bytes, value: object) -> None:
     headers = {"Content-Type": media_type, "Diem-Version": "5", "Diem-Time": TIME}
-    assert Snapshot.of_answer(headers, body) == (5, TIME, media_type, value)
+    assert EndpointSnapshot.of_answer(headers, body) == (5, TIME, media_type, value)
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_answer_is_the_same_value(media_type: str, body: bytes, value: object) -
 )
 def test_answer_of_something_else_is_refused(headers: dict[str, str], body: bytes) -> None:
     with pytest.raises(ValueError, match=r"Diem-Version|Accept: \*/\*|unexpected"):
-        Snapshot.of_answer(headers, body)
+        EndpointSnapshot.of_answer(headers, body)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from diem.protocol.media_types import JSON_PATCH, MERGE_PATCH
 from services.data.errors import DataError, InvalidDataset, MalformedBody, PatchRefused
 from services.data.kinds import Body
-from services.data.kinds.document import Document
+from services.data.kinds.document import DocumentKind
 from services.data.kinds.json_patch import MAX_COPIED_BYTES, MAX_OPERATIONS, apply, merge
 from services.data.store.index import StoredVersion
 
@@ -156,4 +156,4 @@ def test_a_merge_patch_that_nests_deeper_is_refused() -> None:
 
 def _patched(document: Any, patch: Any, media_type: str = JSON_PATCH) -> bytes:
     stored = StoredVersion(1, 1, 0, "application/json", orjson.dumps(document))
-    return Document().patch("/a", stored, Body(orjson.dumps(patch), media_type)).content
+    return DocumentKind().patch("/a", stored, Body(orjson.dumps(patch), media_type)).content

@@ -38,9 +38,8 @@ RESERVED_FILES: Final = 64
 """A worker's descriptors besides connections: listeners, logs, epoll."""
 BODY_BUFFER_BYTES: Final = 16 * 1024
 """Timeout of a request's body in nginx, passed on while it arrives, so that the Data Service refuses or ends it."""
-BULK_BYTES: Final = 1024 * 1024
-SLACK_BYTES: Final = 64 * 1024
-"""Above the Data Service's own limits, so that the Data Service rejects oversized bodies with an explanation."""
+BODY_BYTES: Final = 128 * 1024
+"""Longest body of a request, except of data: the Data Service bounds that while it arrives (DIEM_DATASET_BYTES)."""
 
 CONNECT_TIMEOUT_MS: Final = 300
 """Connect timeout to a server: its kernel answers within a network round trip, a dead host never."""
@@ -337,9 +336,9 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         _block("location @unmarked", ("error_page", _ALL_MARKED), *_to_servers("servers")),
         _block("location @all", *_to_servers("all_servers", "error timeout")),
         _refused(plan),
-        _rest("= /v1/data", plan.per_address, BULK_BYTES + SLACK_BYTES),
-        _rest("/v1/data/", DATA_READS * plan.per_address, 2 * SLACK_BYTES, *_caching(plan)),
-        _rest("/", plan.per_address, 2 * SLACK_BYTES),
+        _rest("= /v1/data", plan.per_address, _UNBOUNDED),
+        _rest("/v1/data/", DATA_READS * plan.per_address, _UNBOUNDED, *_caching(plan)),
+        _rest("/", plan.per_address, BODY_BYTES),
     )
 
 
@@ -447,6 +446,7 @@ def _rest(path: str, in_progress: int, body_bytes: int, *more: Content) -> Any: 
     )
 
 
+_UNBOUNDED: Final = 0
 _PROBE: Final = "/ws/probe"
 _ALL_MARKED: Final = "502 = @all"
 """nginx's own answer if every server is marked as failed, or refuses."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deploy import nginx
-from deploy.nginx import BULK_BYTES, MAX_CONNECTIONS, NginxPlan, NoNginx, connections, render
+from deploy.nginx import BODY_BYTES, MAX_CONNECTIONS, NginxPlan, NoNginx, connections, render
 from diem.errors import ConfigurationError
 from diem.process.tls import HSTS
 
@@ -158,15 +158,14 @@ def test_silent_connection_outlives_two_pings() -> None:
     assert directives("proxy_read_timeout", block("location = /ws", text())) == ["9s"]
 
 
-def test_bodies_are_passed_on_while_they_arrive_and_only_the_bulk_write_takes_a_large_one() -> None:
+def test_bodies_are_passed_on_while_they_arrive_and_those_of_data_are_bounded_by_the_data_service() -> None:
     whole = text()
-    for path in ("= /v1/data", "/v1/data/", "/"):
+    for path, size in {"= /v1/data": 0, "/v1/data/": 0, "/": BODY_BYTES}.items():
         location = block(f"location {path}", whole)
         assert directives("proxy_request_buffering", location) == ["off"]
         assert directives("client_body_buffer_size", location) == ["16384"]
         assert directives("proxy_max_temp_file_size", location) == ["0"]
-    sizes = [int(size) for size in directives("client_max_body_size", whole) if size.isdigit()]
-    assert sizes[0] > BULK_BYTES > 4 * sizes[1]
+        assert directives("client_max_body_size", location) == [str(size)]
 
 
 def test_all_written_files_are_in_its_directory() -> None:

@@ -76,6 +76,16 @@ class UnpatchableKind(DataError):
         return f"{found}, which is patched with {self.patches}, not with {self.media_type}"
 
 
+@dataclass(eq=False)
+class ScriptRefused(DataError):
+    """Content that pages of the system's own origin could load as a script."""
+
+    template = "{media_type} would run in pages of this origin: send scripts as text/plain"
+    code = "unsupported_media_type"
+
+    media_type: str
+
+
 class PatchRefused(InvalidDataset):
     """A patch that does not fit the stored content."""
 

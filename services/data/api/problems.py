@@ -35,6 +35,7 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BodyTooLarge, 413, "too_large"),
     (errors.DatasetTooLarge, 413, ""),
     (errors.UnpatchableKind, 415, ""),
+    (errors.ScriptRefused, 415, ""),
     (errors.InvalidDataset, 422, ""),
     (errors.IdempotencyKeyReused, 422, ""),
     (errors.TooManyEndpoints, 422, ""),

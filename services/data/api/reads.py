@@ -121,7 +121,8 @@ class DataReads:
         # An old version may be of another kind.
         format_ = format_of(selected.accept, stored.media_type) or kind_of(stored.media_type).formats[0]
         rendered = self._rendered.put(endpoint, render(endpoint, stored, format_, self._clock.monotonic()))
-        unchanged = selected.unchanged and stored.version == version
+        # The tag was compared with that of the current kind.
+        unchanged = selected.unchanged and stored.version == version and format_.suffix == selected.format.suffix
         return Found(stored.version, format_, None if unchanged else rendered)
 
     def caching(self, selected: Selected, target: bytes, origin: str | None, *, has_key: bool) -> str:

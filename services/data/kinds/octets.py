@@ -1,15 +1,21 @@
 """The kind ``bytes``: content with any media type, which the system does not look into."""
 
 import base64
+import re
 from typing import Final
 
 import orjson
 
+from services.data.errors import ScriptRefused
 from services.data.kinds.kind import Body, DataKind, Format, Stored
 from services.data.kinds.representation import Representation, seal
 
-_SHOWN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "text/plain", "audio/", "video/")
-
+# Not those with +xml, which browsers run as documents.
+_SHOWN: Final = re.compile(r"image/(?:png|jpeg|gif|webp|avif)|text/plain|(?:audio|video)/[a-z0-9.-]+")
+# https://mimesniff.spec.whatwg.org/#javascript-mime-type
+_SCRIPT: Final = re.compile(
+    r"(?:application|text)/(?:x-)?(?:ecma|java)script|text/(?:javascript1\.[0-5]|jscript|livescript)"
+)
 
 OCTETS: Final = "bytes"
 """Name of the kind, and suffix of its entity tags."""
@@ -22,7 +28,9 @@ class OctetsKind(DataKind):
     formats = (Format(OCTETS),)
 
     def parse(self, endpoint: str, body: Body) -> Representation:
-        """Take the body unchanged."""
+        """Take the body unchanged, unless it is a script: no header field of an answer prevents ``<script src>``."""
+        if _SCRIPT.fullmatch(_essence(body.media_type)) is not None:
+            raise ScriptRefused(body.media_type)
         return seal(endpoint, body.media_type, body.content, body.title)
 
     def inline(self, endpoint: str, stored: Stored) -> bytes | None:
@@ -38,4 +46,8 @@ class OctetsKind(DataKind):
 
 def is_shown(media_type: str) -> bool:
     """Return whether a browser shows content of this media type without running anything; else it is an attachment."""
-    return media_type.startswith(_SHOWN)
+    return _SHOWN.fullmatch(_essence(media_type)) is not None
+
+
+def _essence(media_type: str) -> str:
+    return media_type.partition(";")[0]

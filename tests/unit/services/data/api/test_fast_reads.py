@@ -197,6 +197,66 @@ async def test_only_one_spelling_of_a_version_may_be_kept_by_shared_caches(rest:
         assert answer.headers["cache-control"].startswith("private")
 
 
+async def put(rest: Rest, name: str, content: bytes, media_type: str) -> int:
+    answer = await rest.writer.put(f"/v1/data{name}", content=content, headers={"Content-Type": media_type})
+    return int(answer.json()["version"])
+
+
+@pytest.mark.parametrize("public", [False, True])
+async def test_answers_of_every_kind_are_those_of_the_routes(rest: Rest, public: bool) -> None:
+    contents = {
+        "/k/html": (b"<script>alert(1)</script>", "text/html;charset=utf-8"),
+        "/k/text": (b"text", "text/plain"),
+        "/k/image": (b"\x89PNG", "image/png"),
+        "/k/document": (b'{"__proto__":{"a":1}}', "application/geo+json"),
+        "/k/csv": (b"time,value\n2026-01-01T00:00:00Z,1\n", "text/csv"),
+    }
+    versions = {}
+    for name, (content, media_type) in contents.items():
+        query = "?unit=MW&resolution=PT1H" if media_type == "text/csv" else ""
+        versions[name] = await put(rest, name + query, content, media_type)
+    await rest.writer.post("/v1/data/k/notice")
+    versions |= {name: rest.store.index.heads[name].version for name in ("/k/notice", "/k/")}
+    for name, version in versions.items():
+        for target in (f"/v1/data{name}", f"/v1/data{name}?version={version}"):
+            tags = [f'"{version}-{suffix}"' for suffix in ("json", "bytes", "csv")]
+            conditions: list[dict[str, str]] = [{}, CSV, *({"If-None-Match": tag} for tag in tags)]
+            requests = [Asked(target, headers, method) for headers in conditions for method in ("GET", "HEAD", "GET")]
+            answers = await both(rest, [*requests, *requests], public=public)
+            assert all(fast for _, fast in answers[len(requests) :]), target
+            for answer, _ in answers:
+                headers = answer.headers
+                assert headers["x-content-type-options"] == "nosniff"
+                if answer.status == 200 and name in {"/k/html", "/k/text", "/k/image"}:
+                    assert headers["content-security-policy"] == "default-src 'none'; sandbox"
+                    assert (headers.get("content-disposition") == "attachment") == (name == "/k/html")
+                    assert headers["content-type"] == contents[name][1]
+                    assert headers["etag"] == f'"{version}-bytes"'
+
+
+async def test_versions_of_another_kind_than_the_current_one_keep_theirs(rest: Rest) -> None:
+    html = await put(rest, "/a", b"<p>", "text/html")
+    await rest.writer.delete("/v1/data/a")
+    document = await put(rest, "/a", b'{"a":1}', "application/json")
+    await rest.writer.delete("/v1/data/a")
+    await rest.writer.put("/v1/data/a", json=BODY, headers=AS_SERIES)
+    expected = {html: ("text/html", b"<p>", "bytes"), document: ("application/json", b'{"a":1}', "json")}
+    for version, (media_type, content, suffix) in expected.items():
+        requests = [
+            Asked(f"/v1/data/a?version={version}", headers, method)
+            for headers in ({}, CSV, {"If-None-Match": f'"{version}-json"'}, {"If-None-Match": f'"{version}-csv"'})
+            for method in ("GET", "HEAD", "GET")
+        ]
+        for (answer, _), request in zip(await both(rest, requests), requests, strict=True):
+            if answer.status == 304:
+                assert request.headers == {"If-None-Match": f'"{version}-{suffix}"'}
+                continue
+            assert (answer.status, answer.headers["content-type"]) == (200, media_type)
+            assert answer.body == (b"" if request.method == "HEAD" else content)
+            assert answer.headers["etag"] == f'"{version}-{suffix}"'
+            assert ("content-security-policy" in answer.headers) == (suffix == "bytes")
+
+
 KEYED = {"Authorization": f"Bearer {KEY_TEXT}"}
 
 

@@ -71,9 +71,72 @@ async def test_bytes_come_back_with_their_media_type(rest: Rest, content: bytes,
     assert data in update_of(rest, "/file")
 
 
+SHOWN = ["image/png", "text/plain", "text/plain;charset=utf-16", "video/mp4", "audio/x.y-z"]
+ACTIVE = [
+    *("text/html", "image/svg+xml", "text/xml", "application/xhtml+xml", "application/pdf", "multipart/related"),
+    *(
+        "image/png+xml",
+        "image/pngx",
+        "video/a+xml",
+        "audio/svg+xml",
+        "text/plain+xml",
+        "text/plainx",
+        "unknown/unknown",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("media_type", "shown"),
-    [("image/png", True), ("text/plain", True), ("text/html", False), ("image/svg+xml", False), ("text/xml", False)],
+    "media_type",
+    [
+        *("text/javascript", "application/javascript;charset=utf-8", "TEXT/JavaScript", "text/javascript1.5"),
+        *("application/x-javascript", "text/ecmascript", "text/jscript", "text/livescript", "application/x-ecmascript"),
+    ],
+)
+async def test_scripts_are_refused_as_such(rest: Rest, media_type: str) -> None:
+    answer = await rest.writer.put("/v1/data/file", content=b"x", headers={"Content-Type": media_type})
+    detail = assert_problem(answer, 415, "unsupported_media_type")["detail"]
+    assert "would run in pages of this origin: send scripts as text/plain" in detail
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        *("text", "text/", "/plain", "text/plain; a", "text/plain; a=b c", 'text/plain;a="b;c"', "text/pl ain", "*/*"),
+        *(
+            "text/plain\u00e9",
+            "text/plain, text/html",
+            f"text/{'x' * 96}",
+            f"text/plain;a={'x' * 90}",
+            "text/plain;a=\tb",
+        ),
+        *("multipart/form-data;boundary=x", "application/x-www-form-urlencoded;charset=utf-8", "text/plain;;a==b"),
+    ],
+)
+async def test_texts_that_are_no_media_types_are_refused_in_one_line(rest: Rest, media_type: str) -> None:
+    headers = httpx.Headers([("Content-Type", media_type)], encoding="latin-1")
+    answer = await rest.writer.put("/v1/data/file", content=b"x", headers=headers)
+    assert "Content-Type" in assert_problem(answer, 415, "unsupported_media_type")["detail"]
+    assert "/file" not in rest.store.index.heads
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["text/x;a=1;b=2", 'text/x;a="1"', "a/b;c=d;", "text/x;charset=UTF-16", "application/vnd.a.b-c+d!#$&^_e"],
+)
+async def test_media_types_are_kept_in_one_form_that_is_taken_again(rest: Rest, media_type: str) -> None:
+    await rest.writer.put("/v1/data/file", content=b"x", headers={"Content-Type": media_type})
+    answer = await rest.reader.get("/v1/data/file")
+    again = await rest.writer.put(
+        "/v1/data/file", content=b"x", headers={"Content-Type": answer.headers["content-type"]}
+    )
+    assert again.json()["changed"] is False
+    update = json.loads(update_of(rest, "/file"))
+    assert (update["data"], update["media_type"]) == ("x", answer.headers["content-type"])
+
+
+@pytest.mark.parametrize(
+    ("media_type", "shown"), [*((each, True) for each in SHOWN), *((each, False) for each in ACTIVE)]
 )
 async def test_bytes_never_run_in_a_browser(rest: Rest, media_type: str, shown: bool) -> None:
     await rest.writer.put("/v1/data/file", content=b"<svg/>", headers={"Content-Type": media_type})

@@ -213,16 +213,17 @@ class MixedWriter(Writer):
             await self._send(self._living[name])
 
     async def _play(self, name: str) -> None:
-        """Make or delete a member of a collection, or change it. Some that are made expire."""
+        """Make or delete a member of a collection, or change it."""
+        # None expires: the time of that is known too roughly to judge its collection on a slow disk.
         if name in self._members and self._random.random() < 0.6:
             self._members.discard(name)
             await self._delete(name)
             return
         is_new = name not in self._members
         (stamp,) = self._stamps([name]).values()
-        value, chance = contents.document(name, stamp, self._other()), self._random.random()
-        single = Single.of("made" if is_new else mix.GAMES, name, value, TTLS[0] if is_new and chance < 0.2 else 0)
-        headers = {"If-None-Match": "*"} if is_new and chance > 0.6 else {}
+        value = contents.document(name, stamp, self._other())
+        single = Single.of("made" if is_new else mix.GAMES, name, value)
+        headers = {"If-None-Match": "*"} if is_new and self._random.random() > 0.6 else {}
         if await self._send(single, headers=headers, refusals=_REFUSED):
             self._members.add(name)
 

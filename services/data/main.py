@@ -34,7 +34,6 @@ from services.data.api import ApiOptions, make_api
 from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.errors import StoreInUse, StoreUnavailable
-from services.data.kinds.prefixes import Prefixes
 from services.data.limits import HistoryLimits, InlineLimits, StoreLimits, WriterLimits
 from services.data.pages import check_pages
 from services.data.report import DataReport
@@ -270,6 +269,6 @@ def _api_options(settings: Settings, configured: config.Config) -> ApiOptions:
         concurrent_reads=settings.concurrent_reads,
         rate=RateLimit(settings.read_rate, settings.read_burst),
         loopback_rate=RateLimit(settings.read_rate_loopback, settings.read_burst_loopback),
-        prefixes=Prefixes.of_all(each.rules() for each in configured.prefix),
+        prefixes=configured.prefixes,
         dataset_bytes=settings.dataset_bytes,
     )

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from diem.errors import ConfigurationError, did_you_mean
 from services.data.access.plans import PlanConfig
+from services.data.kinds.prefixes import Prefixes
 from services.data.sources import plugins
 from services.data.sources.faults import KINDS, ConfigFault, describe, in_order, place_fault, syntax_fault
 from services.data.sources.tables import (
@@ -95,6 +96,11 @@ class Config(Table):
     system: dict[str, Any] = Field(default={})
     """Options of the commands that start a system, which check them (``deploy.cli.system_table``)."""
 
+    @property
+    def prefixes(self) -> Prefixes:
+        """The rules of all prefixes; raises ValueError if a schema cannot be used, which :func:`load` reports."""
+        return Prefixes.of_all(each.rules for each in self.prefix)
+
 
 def default_file() -> Path | None:
     """Return the configuration of a Data Service without a file; None: no installed package has one.
@@ -147,7 +153,7 @@ def load(path: Path | None) -> Config:
 def _schema_faults(text: str, document: dict[str, Any], config: Config) -> Iterator[ConfigFault]:
     for index, table in enumerate(config.prefix):
         try:
-            table.rules()
+            _ = table.rules
         except ValueError as error:
             yield place_fault(text, document, ("prefix", index, "json_schema"), str(error))
 

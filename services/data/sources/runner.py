@@ -115,7 +115,7 @@ class SourceRunner:
             [_make(one, clock) for one in config.source],
             {one.name: one.type for one in config.source},
             max_bytes=max_bytes,
-            prefixes=Prefixes.of_all(each.rules() for each in config.prefix),
+            prefixes=config.prefixes,
         )
 
     async def run(self, sink: Sink) -> None:

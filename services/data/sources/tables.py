@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -120,8 +121,9 @@ class PrefixConfig(Table):
             raise ValueError("json_schema needs kind = 'document'")
         return self
 
+    @cached_property
     def rules(self) -> Prefix:
-        """Return the rules; raises ValueError if the schema cannot be used."""
+        """The rules; raises ValueError if the schema cannot be used."""
         return Prefix(self.prefix, self.kind, self.url, self.ttl * 1000, self._fault())
 
     def _fault(self) -> Fault | None:

@@ -19,13 +19,12 @@ from typing import Final
 
 import httpx
 import orjson
-import psutil
 
 from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
 from tests.bench.catchup import Parsing
 from tests.bench.figures import Figure, figure
-from tests.bench.procfs import cost
+from tests.bench.procfs import cost, tree_cpu_seconds
 from tests.bench.report import Report
 from tests.integration.data.process import DataProcess, serving
 from tests.load.bench import Goal, exit_code, write
@@ -67,7 +66,7 @@ class Target:
 
     def cpu(self) -> tuple[float, float]:
         """Return the CPU seconds so far of the service and of the database server."""
-        return cost(self.process.child.pid).cpu, 0.0 if self.cluster is None else _tree(self.cluster.pid)
+        return cost(self.process.child.pid).cpu, 0.0 if self.cluster is None else tree_cpu_seconds(self.cluster.pid)
 
     async def put(self, batch: int) -> float:
         """Change one batch of endpoints; return the time in milliseconds."""
@@ -106,15 +105,6 @@ async def reading(target: Target) -> AsyncIterator[None]:
     finally:
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
-
-
-def _tree(pid: int) -> float:
-    total = 0.0
-    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            spent = process.cpu_times()
-            total += spent.user + spent.system
-    return total
 
 
 def _body(batch: int, turn: int, *, documents: bool = False) -> bytes:

@@ -5,6 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import psutil
+
 _COMPILER: Final = " CompilerThre"
 """In the names of a JVM's compiler threads, which Linux cuts off."""
 
@@ -40,6 +42,16 @@ def cpu_seconds(pid: int) -> float:
     """Return the CPU seconds of a process so far, also those of threads that have ended, as some of a JVM's do."""
     # The clock of a process on Linux, as clock_getcpuclockid(3) makes its number.
     return time.clock_gettime(~pid << 3 | 2)
+
+
+def tree_cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds so far of a process and of the processes below it."""
+    total = 0.0
+    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            spent = process.cpu_times()
+            total += spent.user + spent.system
+    return total
 
 
 def serving_seconds(pid: int) -> float:

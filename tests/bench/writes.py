@@ -23,9 +23,8 @@ from typing import Final, NamedTuple
 
 import httpx
 import orjson
-import psutil
 
-from tests.bench.procfs import cost, cpu_seconds
+from tests.bench.procfs import cost, cpu_seconds, tree_cpu_seconds
 from tests.bench.report import Report
 from tests.integration.data.process import serving
 from tests.load.bench import Goal, exit_code, write
@@ -233,7 +232,7 @@ async def data_service(folder: Path, cluster: Cluster | None) -> AsyncIterator[S
         pid = process.child.pid
 
         def cpu() -> tuple[float, float]:
-            return cost(pid).cpu, 0.0 if cluster is None else _tree(cluster.pid)
+            return cost(pid).cpu, 0.0 if cluster is None else tree_cpu_seconds(cluster.pid)
 
         head = f"Authorization: {process.write['Authorization']}\r\n"
         port = int(process.url.rpartition(":")[2])
@@ -265,15 +264,6 @@ async def centrifugo(program: str, folder: Path) -> AsyncIterator[Server]:
     finally:
         child.terminate()
         await child.wait()
-
-
-def _tree(pid: int) -> float:
-    total = 0.0
-    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            spent = process.cpu_times()
-            total += spent.user + spent.system
-    return total
 
 
 async def measure(server: Server, report: Report) -> dict[str, Measured]:

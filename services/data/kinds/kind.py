@@ -1,13 +1,14 @@
 """The interface of a kind of data, with what holds for content that the system does not look into."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from diem.protocol.update import iso
 from services.data.errors import InvalidDataset
 from services.data.kinds.representation import NO_LABELS, Representation
 
-MAX_TITLE = 200
+MAX_TITLE: Final = 200
+"""Maximum number of characters of a title, as in the store's column."""
 
 
 class Stored(Protocol):

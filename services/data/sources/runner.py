@@ -16,6 +16,7 @@ from diem.protocol import endpoints
 from services.data.access.rights import ReadRights
 from services.data.errors import DatasetTooLarge, InvalidDataset
 from services.data.kinds import Representation, labels_of
+from services.data.kinds.kind import MAX_TITLE
 from services.data.kinds.prefixes import Prefixes
 from services.data.limits import DATASET_BYTES, SMALLER
 from services.data.sources import plugins
@@ -75,9 +76,8 @@ TRIAL_S: Final = 30.0
 TRIAL_POLL_S: Final = 0.05
 NO_OUTCOME: Final = "it has called neither `health.succeeded()` nor `health.failed()`"
 TRIALS_AT_ONCE: Final = 16
-MAX_TITLE: Final = 200
 MAX_LABEL: Final = 64
-"""Maximum number of characters of a title and of a label."""
+"""Maximum number of characters of a label."""
 
 _logger = structlog.get_logger(__name__)
 

@@ -12,10 +12,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 
 from diem.protocol import endpoints
 from diem.protocol.update import MAX_DATA_BYTES
+from services.data.kinds.kind import MAX_TITLE
 from services.data.kinds.prefixes import Fault, Prefix, schema_fault
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, parse_resolution, unit
 from services.data.kinds.series import zone as time_zone
-from services.data.kinds.series.form import MAX_TITLE
 from services.data.kinds.series.quantities import MAX_AREA, MAX_QUANTITY, check_label, conversion
 from services.data.limits import MAX_TTL_S
 from services.data.sources.source import Claim

@@ -86,7 +86,7 @@ async def forget(connection: AsyncConnection, heads: Sequence[EndpointHead], *, 
     """Remove deleted endpoints with their history; return the sequence up to which all deleted ones are then removed.
 
     ``heads``: in order of sequence, without gaps. New endpoints begin above their versions from now on, as clients may
-    hold those. ``known``: as in :func:`execute`; the caller commits.
+    hold those. ``known``: the sequence of the index; the caller commits.
 
     Raises:
         StoreReplaced: the store's sequence is below ``known``.

@@ -10,6 +10,7 @@ import orjson
 
 from diem.protocol.media_types import SERIES
 from services.data.errors import InvalidDataset
+from services.data.kinds.kind import MAX_TITLE
 from services.data.kinds.representation import Representation, digest_of, label_text
 from services.data.kinds.series.quantities import check_labels, conversion
 from services.data.kinds.series.times import (
@@ -147,9 +148,6 @@ def build(
     if not checked:
         raise InvalidDataset("there are no points", endpoint)
     return seal(endpoint, unit_, step, checked, times.zone).described(title=title, area=area, quantity=quantity)
-
-
-MAX_TITLE: Final = 200
 
 
 def check_description(unit_: str, *, title: str, area: str, quantity: str) -> None:

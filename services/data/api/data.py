@@ -7,15 +7,14 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from diem.links.rest import BodyTooLarge, client_address, problem, read_body
-from diem.process import security_log
-from diem.process.security_log import SecurityEvent
+from diem.links.rest import BodyTooLarge, problem, read_body
 from diem.protocol import endpoints
+from diem.protocol.media_types import essence
 from services.data import kinds
 from services.data.access.write_access import WriteRights
 from services.data.api import bulk, cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
-from services.data.api.door import WriteDoor, answer_of
+from services.data.api.door import WriteDoor, answer_of, record_writes
 from services.data.api.guard import rights_of, unauthorised_write, writer_of
 from services.data.api.requests import (
     accepts_gzip,
@@ -109,9 +108,9 @@ class DataApi:
         endpoint = endpoint_of(request)
         rules = self._door.enter(endpoint, writer)
         media_type = kinds.media_type(request.headers.get("content-type", ""))
-        if not any(media_type in kind.patches for kind in kinds.KINDS.values()):
-            every = sorted(each for kind in kinds.KINDS.values() for each in kind.patches)
-            return _unsupported(f"a PATCH is one of {', '.join(every)}", {"Accept-Patch": ", ".join(every)})
+        if media_type not in kinds.PATCHES:
+            every = ", ".join(sorted(kinds.PATCHES))
+            return _unsupported(f"a PATCH is one of {every}", {"Accept-Patch": every})
         if is_coded(request.headers.get("content-encoding")):
             return _unsupported_coding()
         body = Body(await self._content(request), media_type, request.query_params)
@@ -139,7 +138,7 @@ class DataApi:
         accepted = await self._store.writer.submit(
             Write(parsed, key=idempotency_key(request, content, writer.id), bound=writer.bound, writer=writer.id)
         )
-        _record_write(request, writer, len(parsed))
+        record_writes(request.scope, writer, len(parsed))
         return _json({"accepted": [answer_of(one) for one in accepted]})
 
     async def delete(self, request: Request) -> Response:
@@ -162,7 +161,7 @@ class DataApi:
         (accepted,) = await self._store.writer.submit(
             replace(write, key=key, bound=writer.bound, precondition=precondition, writer=writer.id)
         )
-        _record_write(request, writer, 1)
+        record_writes(request.scope, writer, 1)
         return _json(answer_of(accepted))
 
 
@@ -177,7 +176,7 @@ _FORMS: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-
 
 def _refusal(media_type: str, rules: Prefix, request: Request) -> Response | None:
     """Return the answer to content that is not stored by PUT; None if it may be."""
-    if not media_type or media_type.partition(";")[0] in _FORMS:
+    if not media_type or essence(media_type) in _FORMS:
         # curl's default for -d, and nobody's content.
         detail = "name the media type of the body: Content-Type: application/json for JSON (curl: --json)"
         return _unsupported(f"{detail}, {kinds.SERIES} or {kinds.CSV} for a series; text is in UTF-8")
@@ -186,16 +185,11 @@ def _refusal(media_type: str, rules: Prefix, request: Request) -> Response | Non
         return _unsupported(f"a {kind} has no content to PUT")
     if rules.kind and kind != rules.kind:
         return _unsupported(f"endpoints below {rules.name} are of the kind {rules.kind}, not {kind}")
-    if any(media_type in each.patches for each in kinds.KINDS.values()):
+    if media_type in kinds.PATCHES:
         return _unsupported(f"{media_type} is the body of a PATCH, and no content")
     if is_coded(request.headers.get("content-encoding")):
         return _unsupported_coding()
     return None
-
-
-def _record_write(request: Request, writer: WriteRights, changes: int) -> None:
-    address = client_address(request.scope)
-    security_log.record(SecurityEvent.WRITES, address=address, key_name=writer.name, changes=changes)
 
 
 def _wanted_part(request: Request) -> CataloguePage | str:

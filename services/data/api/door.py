@@ -4,13 +4,18 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
+from starlette.types import Scope
+
+from diem.links.rest import client_address
+from diem.process import security_log
+from diem.process.security_log import SecurityEvent
 from diem.protocol import endpoints
 from services.data import kinds
 from services.data.access.write_access import WriteRights
-from services.data.errors import DatasetTooLarge, KeptByStore, OwnedBySource
+from services.data.errors import KeptByStore, OwnedBySource
 from services.data.kinds import NOTICE, Body, Representation
 from services.data.kinds.prefixes import Prefix, Prefixes
-from services.data.limits import DATASET_BYTES, SMALLER
+from services.data.limits import DATASET_BYTES
 from services.data.store import Accepted, Patch, Store
 
 OwnerOf = Callable[[str], str | None]
@@ -78,9 +83,7 @@ class WriteDoor:
 
     def check(self, made: Representation, rules: Prefix) -> None:
         """Check size, kind and schema of content; raises DataError."""
-        if len(made.content) > self.max_bytes:
-            found = f"{made.endpoint} would have {len(made.content)} bytes"
-            raise DatasetTooLarge(f"{found}, at most are {self.max_bytes}: {SMALLER}")
+        made.check_size(self.max_bytes)
         rules.check(made)
 
     def bulk(self, made: list[Representation]) -> list[Representation]:
@@ -102,6 +105,12 @@ class WriteDoor:
     def patch(self, endpoint: str, rules: Prefix, body: Body, ttl_ms: int = 0) -> Patch:
         """Return a patch, which is checked when it is applied."""
         return Patch(endpoint, body, self.max_bytes, ttl_ms, rules.check_content)
+
+
+def record_writes(scope: Scope, writer: WriteRights, changes: int) -> None:
+    """Record the writes of a request in the security log."""
+    address = client_address(scope)
+    security_log.record(SecurityEvent.WRITES, address=address, key_name=writer.name, changes=changes)
 
 
 def answer_of(accepted: Accepted) -> dict[str, Any]:

@@ -18,6 +18,11 @@ PREFIX: Final = "/v1/data"
 MAX_KEY_CHARACTERS: Final = 255
 
 
+def is_key(text: str) -> bool:
+    """Return whether a text may be an idempotency key."""
+    return 1 <= len(text) <= MAX_KEY_CHARACTERS and text.isascii() and text.isprintable()
+
+
 def idempotency_key(request: Request, body: bytes, writer: str) -> IdempotencyKey | None:
     """Return the request's Idempotency-Key, with a digest of everything that determines the request's effect.
 
@@ -29,7 +34,7 @@ def idempotency_key(request: Request, body: bytes, writer: str) -> IdempotencyKe
     key = request.headers.get("idempotency-key")
     if key is None:
         return None
-    if not 1 <= len(key) <= MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
+    if not is_key(key):
         raise MalformedBody(f"an Idempotency-Key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters")
     digest = blake2b(digest_size=16)
     query: bytes = request.scope["query_string"]

@@ -14,17 +14,15 @@ from starlette.types import Receive, Scope, Send
 
 from diem.errors import DiemError
 from diem.links.http_server import STREAM
-from diem.links.rest import client_address, problem
-from diem.process import security_log
-from diem.process.security_log import SecurityEvent
+from diem.links.rest import problem
 from diem.protocol import endpoints
 from diem.protocol.media_types import JSON_PATCH, MERGE_PATCH, POINTS_PATCH
 from services.data import kinds
 from services.data.access.write_access import WriteRights
 from services.data.api import problems
-from services.data.api.door import WriteDoor, answer_of
+from services.data.api.door import WriteDoor, answer_of, record_writes
 from services.data.api.guard import unauthorised_write, writer_of
-from services.data.api.requests import MAX_KEY_CHARACTERS, is_coded, ttl_ms
+from services.data.api.requests import MAX_KEY_CHARACTERS, is_coded, is_key, ttl_ms
 from services.data.errors import InvalidDataset, MalformedBody, StoreUnavailable
 from services.data.kinds import DOCUMENT, Body
 from services.data.kinds.json_text import load, written
@@ -171,7 +169,7 @@ class _Streaming(Response):
             async with self._changed:
                 self._ended = True
                 self._changed.notify_all()
-        self._record(scope)
+        record_writes(scope, self._writer, self._count)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _read(self, request: Request) -> None:
@@ -218,10 +216,6 @@ class _Streaming(Response):
             async with self._changed:
                 self._changed.notify_all()
 
-    def _record(self, scope: Scope) -> None:
-        address = client_address(scope)
-        security_log.record(SecurityEvent.WRITES, address=address, key_name=self._writer.name, changes=self._count)
-
 
 def _object(text: bytes) -> dict[str, Any]:
     raw = load(text)
@@ -236,7 +230,7 @@ def _key(raw: dict[str, Any], text: bytes, writer: WriteRights) -> IdempotencyKe
     key = raw.get("key")
     if key is None:
         return None
-    if type(key) is not str or not 1 <= len(key) <= MAX_KEY_CHARACTERS or not (key.isascii() and key.isprintable()):
+    if type(key) is not str or not is_key(key):
         raise MalformedBody(f"a key has 1 to {MAX_KEY_CHARACTERS} printable ASCII characters")
     return IdempotencyKey(key, blake2b(text, digest_size=16).digest(), writer.id)
 

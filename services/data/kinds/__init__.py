@@ -34,6 +34,7 @@ __all__ = [
     "NOTICE",
     "NO_LABELS",
     "OCTETS",
+    "PATCHES",
     "SERIES",
     "Body",
     "DataKind",
@@ -50,6 +51,8 @@ __all__ = [
 
 _ALL: Final[tuple[DataKind, ...]] = (SeriesKind(), DocumentKind(), OctetsKind(), NoticeKind(), CollectionKind())
 KINDS: Final = {each.name: each for each in _ALL}
+PATCHES: Final = frozenset().union(*(each.patches for each in _ALL))
+"""Media types of all PATCH bodies."""
 _NAME: Final = r"[A-Za-z0-9!#$&^_.+-]+"
 _MEDIA_TYPE: Final = re.compile(rf"{_NAME}/{_NAME}")
 _PARAMETER: Final = re.compile(rf"\s*({_NAME})=(?:({_NAME})|\"({_NAME})\")\s*")

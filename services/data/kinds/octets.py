@@ -6,6 +6,7 @@ from typing import Final
 
 import orjson
 
+from diem.protocol.media_types import essence
 from services.data.errors import ScriptRefused
 from services.data.kinds.kind import Body, DataKind, Format, Stored
 from services.data.kinds.representation import Representation, seal
@@ -29,7 +30,7 @@ class OctetsKind(DataKind):
 
     def parse(self, endpoint: str, body: Body) -> Representation:
         """Take the body unchanged, unless it is a script: no header field of an answer prevents ``<script src>``."""
-        if _SCRIPT.fullmatch(_essence(body.media_type)) is not None:
+        if _SCRIPT.fullmatch(essence(body.media_type)) is not None:
             raise ScriptRefused(body.media_type)
         return seal(endpoint, body.media_type, body.content, body.title)
 
@@ -46,8 +47,4 @@ class OctetsKind(DataKind):
 
 def is_shown(media_type: str) -> bool:
     """Return whether a browser shows content of this media type without running anything; else it is an attachment."""
-    return _SHOWN.fullmatch(_essence(media_type)) is not None
-
-
-def _essence(media_type: str) -> str:
-    return media_type.partition(";")[0]
+    return _SHOWN.fullmatch(essence(media_type)) is not None

@@ -8,6 +8,9 @@ from typing import Final, Self
 
 import orjson
 
+from services.data.errors import DatasetTooLarge
+from services.data.limits import SMALLER
+
 MAX_MEDIA_TYPE: Final = 100
 """Longest media type in characters, parameters included."""
 NO_LABELS: Final = "{}"
@@ -37,6 +40,12 @@ class Representation:
     def expiring(self, ttl_ms: int) -> Self:
         """Return the representation with a time to live."""
         return replace(self, ttl_ms=ttl_ms)
+
+    def check_size(self, max_bytes: int) -> None:
+        """Raise DatasetTooLarge if the content has more than ``max_bytes``."""
+        if len(self.content) > max_bytes:
+            found = f"{self.endpoint} would have {len(self.content)} bytes"
+            raise DatasetTooLarge(f"{found}, at most are {max_bytes}: {SMALLER}")
 
     def label(self, name: str) -> str:
         """Return one label; empty if missing."""

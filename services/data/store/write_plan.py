@@ -12,7 +12,6 @@ from diem.protocol.endpoints import ancestors, collection_of, coverage
 from diem.protocol.update import GONE, GREATEST_VERSION, UPDATE, next_version
 from services.data.errors import (
     DataError,
-    DatasetTooLarge,
     EndpointDeleted,
     IdempotencyKeyReused,
     PreconditionFailed,
@@ -24,7 +23,7 @@ from services.data.errors import (
     WrongKind,
 )
 from services.data.kinds import COLLECTION, NO_LABELS, Body, Representation, kind_of, merge_labels
-from services.data.limits import DAY_MS, SMALLER
+from services.data.limits import DAY_MS
 from services.data.store import undo
 from services.data.store.index import EndpointHead, membership
 
@@ -330,9 +329,7 @@ def _patch(so_far: WritePlan, write: Write, patch: Patch, head: EndpointHead | N
     content = so_far.contents.get(patch.endpoint)
     stored = head.with_content(basis.contents[patch.endpoint] if content is None else content)
     made = kind.patch(patch.endpoint, stored, patch.body._replace(labels=head.labels))
-    if len(made.content) > patch.max_bytes:
-        found = f"{patch.endpoint} would have {len(made.content)} bytes"
-        raise DatasetTooLarge(f"{found}, at most are {patch.max_bytes}: {SMALLER}")
+    made.check_size(patch.max_bytes)
     patch.check(patch.endpoint, made.content)
     ttl_ms = patch.ttl_ms or (max(1, head.expires_ms - basis.steady_ms) if head.expires_ms else 0)
     return _put(so_far, write, replace(made, ttl_ms=ttl_ms), basis)

@@ -393,13 +393,8 @@ test("offline: the members of the last visit, unconfirmed; what has changed sinc
   expect([shown(), calls.at(-1)?.members.get("/g/a")?.confirmed]).toEqual([{ "/g/a": { home: 1 } }, true]);
 });
 
-test("a store that was put back: the members that there are again have their values", async () => {
-  await games();
-  put("/g/a", 11, null);
-  await change("/g/", 12, ["/g/b"]);
-  expect(shown()).toEqual({ "/g/b": { home: 2 } });
-  put("/g/", 10, ["/g/a", "/g/b"]); // as it was before
-  put("/g/a", 8, { home: 1 });
+/** Cut the connection, and serve the page through the next 6.5 s. */
+async function reconnect(): Promise<void> {
   world.last.end(1006);
   await world.advance(500);
   await serve();
@@ -407,6 +402,16 @@ test("a store that was put back: the members that there are again have their val
     await world.advance(1_000);
     await serve();
   }
+}
+
+test("a store that was put back: the members that there are again have their values", async () => {
+  await games();
+  put("/g/a", 11, null);
+  await change("/g/", 12, ["/g/b"]);
+  expect(shown()).toEqual({ "/g/b": { home: 2 } });
+  put("/g/", 10, ["/g/a", "/g/b"]); // as it was before
+  put("/g/a", 8, { home: 1 });
+  await reconnect();
   expect([shown(), problems]).toEqual([{ "/g/a": { home: 1 }, "/g/b": { home: 2 } }, ["/g/: lost"]]);
 });
 
@@ -417,13 +422,7 @@ test("a member that was made again, and then put back to what it was before that
   put("/g/a", 13, { home: 0 });
   await change("/g/", 14, ["/g/a", "/g/b"]);
   put("/g/a", 8, { home: 1 });
-  world.last.end(1006);
-  await world.advance(500);
-  await serve();
-  for (let second = 0; second < 6; second += 1) {
-    await world.advance(1_000);
-    await serve();
-  }
+  await reconnect();
   expect([shown(), problems]).toEqual([{ "/g/a": { home: 1 }, "/g/b": { home: 2 } }, ["/g/a: lost"]]);
 });
 

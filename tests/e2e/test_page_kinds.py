@@ -1,8 +1,12 @@
 """The page with data of every kind: documents and their changes, text and images in which nothing runs, collections."""
 
+import asyncio
 import base64
+import json
 import re
-from typing import Any
+import sys
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import orjson
@@ -10,9 +14,10 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.axe import RULES, SCHEMES, violations
-from tests.e2e.page import becomes, connected
+from tests.e2e.page import MINUS, becomes, connected
+from tests.e2e.payloads import DOCUMENTS, SERIES, csv
 from tests.e2e.test_page_accessibility import SIZES
-from tests.support.running import Running
+from tests.support.running import ROOT, Running
 
 # The browser and the system are started once, by the worker that runs all of these.
 pytestmark = [
@@ -30,18 +35,68 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAIAAAADCAIAAAA2iEnWAAAAEElEQVR42mP8z8AARAwQCgAf7gP9i18U1AAAAABJRU5ErkJggg=="
 )
 JSON = "application/json"
+OF_SERIES = "application/vnd.diem.series+json"
 MERGE = "application/merge-patch+json"
+# The commands of standard input, in one process, for its start takes longer than they do.
+COMMANDS: Final = """
+import json, sys
+from deploy.cli.commands import main
+for line in sys.stdin:
+    sys.argv = ["diem", *json.loads(line)]
+    if main():
+        sys.exit(1)
+"""
+WATCH: Final = """(names) => {
+  window.shown = {};
+  for (const name of names) diem.watch(name, ({ version, value }) => { shown[name] = { version, value }; });
+}"""
 
 
-async def write(system: Running, endpoint: str, body: Any, media_type: str = JSON, method: str = "PUT") -> None:
-    """Write content of any kind, JSON if it is neither text nor bytes; it must succeed."""
+async def write(system: Running, endpoint: str, body: Any, media_type: str = JSON, method: str = "PUT") -> int:
+    """Write content of any kind, JSON if it is neither text nor bytes; it must succeed. Returns its version."""
     response = await system.http.request(
         method,
         f"{system.page}v1/data{endpoint}",
         content=body if isinstance(body, str | bytes) else orjson.dumps(body),
         headers={"Authorization": f"Bearer {system.write_key}", "Content-Type": media_type},
     )
-    response.raise_for_status()
+    return int(response.raise_for_status().json()["version"])
+
+
+async def put_by_command(system: Running, directory: Path) -> dict[str, int]:
+    """Store all payloads by ``diem put``; returns their versions."""
+    commands: list[list[str]] = []
+    for name, (value, _) in (DOCUMENTS | SERIES).items():
+        file = directory / f"{name}.{'csv' if name in SERIES else 'json'}"
+        file.write_text(csv(value) if name in SERIES else json.dumps(value, indent=1))
+        terms = ["--unit", value["unit"], "--resolution", value["resolution"]] if name in SERIES else []
+        commands.append(["put", f"/command/{name}", str(file), *terms, "--state-dir", str(system.state_dir)])
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", COMMANDS, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    out, err = await process.communicate("\n".join(map(json.dumps, commands)).encode())
+    assert process.returncode == 0, err.decode()
+    return {name: int(version) for name, version in re.findall(r"(\S+) stored as version (\d+)", out.decode())}
+
+
+async def put_and_patch(system: Running) -> dict[str, int]:
+    """Store all payloads by PUT, and again by PATCH of something small; returns their versions."""
+    versions: dict[str, int] = {}
+    for name, (value, _) in DOCUMENTS.items():
+        versions[f"/put/{name}"] = await write(system, f"/put/{name}", value)
+        await write(system, f"/patch/{name}", ["nothing yet"])
+        patch = [{"op": "replace", "path": "", "value": value}] if name == "match" else value
+        kind = "application/json-patch+json" if name == "match" else MERGE
+        versions[f"/patch/{name}"] = await write(system, f"/patch/{name}", patch, kind, "PATCH")
+    for name, (value, _) in SERIES.items():
+        versions[f"/put/{name}"] = await write(system, f"/put/{name}", value, OF_SERIES)
+        first, second, *others = value["points"]
+        await write(system, f"/patch/{name}", {**value, "points": [second]}, OF_SERIES)
+        points = {"points": [first, *others]}
+        patched = await write(system, f"/patch/{name}", points, "application/vnd.diem.points+json", "PATCH")
+        versions[f"/patch/{name}"] = patched
+    return versions
 
 
 async def open_page(browser: Browser, system: Running, endpoint: str = "", **options: Any) -> tuple[Page, list[str]]:
@@ -73,6 +128,34 @@ async def test_with_documents_alone_the_first_screen_is_the_newest_one(
     await page.goto(f"{module_system.page}?view=market")
     explanation = page.get_by_test_id("price-view").locator(".empty")
     await expect(explanation).to_have_text('/dam/prices/GR is not a series. "Data" has all endpoints.')
+    assert errors == []
+
+
+async def test_payloads_of_all_fields_go_in_by_every_way_and_are_shown_with_right_values(
+    tmp_path: Path, browser: Browser, module_system: Running
+) -> None:
+    payloads = DOCUMENTS | SERIES
+    names = [f"/{way}/{name}" for way in ("command", "put", "patch") for name in payloads]
+    page, errors = await open_page(browser, module_system)
+    await page.evaluate(WATCH, names)
+    by_command, others = await asyncio.gather(put_by_command(module_system, tmp_path), put_and_patch(module_system))
+    versions = by_command | others
+    assert versions.keys() == {*names}
+    await page.evaluate("(versions) => { window.versions = versions; }", versions)
+    await becomes(page, "Object.keys(versions).every((name) => shown[name]?.version === versions[name])")
+    values = await page.evaluate("Object.fromEntries(Object.entries(shown).map(([name, { value }]) => [name, value]))")
+    for name in names:
+        assert values[name] == payloads[name.rpartition("/")[2]].value, name
+
+    errors.clear()  # watched before there was anything to fetch
+    for number, (name, (value, shown)) in enumerate(payloads.items()):
+        await page.goto(f"{module_system.page}?view=data&endpoint={names[number % 3 * len(payloads) + number]}")
+        if name in DOCUMENTS:
+            await expect(page.get_by_role("treeitem", name=shown).first).to_be_visible()
+            continue
+        await expect(page.get_by_test_id("data-view").locator(".endpoint-facts")).to_have_text(shown)
+        last = str(value["points"][-1]["value"]).replace("-", MINUS)
+        await expect(page.get_by_test_id("values").locator("td").first).to_have_text(last)
     assert errors == []
 
 

@@ -18,10 +18,10 @@ from services.data.api.door import WriteDoor, answer_of, record_writes
 from services.data.api.guard import rights_of, unauthorised_write, writer_of
 from services.data.api.requests import (
     accepts_gzip,
+    coding_refusal,
     endpoint_of,
     has_etag,
     idempotency_key,
-    is_coded,
     precondition_of,
     ttl_ms,
 )
@@ -111,8 +111,8 @@ class DataApi:
         if media_type not in kinds.PATCHES:
             every = ", ".join(sorted(kinds.PATCHES))
             return _unsupported(f"a PATCH is one of {every}", {"Accept-Patch": every})
-        if is_coded(request.headers.get("content-encoding")):
-            return _unsupported_coding()
+        if (refusal := coding_refusal(request)) is not None:
+            return refusal
         body = Body(await self._content(request), media_type, request.query_params)
         patch = self._door.patch(endpoint, rules, body, ttl_ms(body.fields))
         writer.confirm()
@@ -126,8 +126,8 @@ class DataApi:
         writer.begin()
         if kinds.media_type(request.headers.get("content-type", "")) != DOCUMENT:
             return _unsupported(f"a request for several endpoints is {DOCUMENT} in UTF-8", {"Accept": DOCUMENT})
-        if is_coded(request.headers.get("content-encoding")):
-            return _unsupported_coding()
+        if (refusal := coding_refusal(request)) is not None:
+            return refusal
         if "if-match" in request.headers or "if-none-match" in request.headers:
             return problem(400, "malformed", "If-Match and If-None-Match are for writes of one endpoint")
         content = await read_body(request, 2 * self._door.max_bytes)
@@ -187,9 +187,7 @@ def _refusal(media_type: str, rules: Prefix, request: Request) -> Response | Non
         return _unsupported(f"endpoints below {rules.name} are of the kind {rules.kind}, not {kind}")
     if media_type in kinds.PATCHES:
         return _unsupported(f"{media_type} is the body of a PATCH, and no content")
-    if is_coded(request.headers.get("content-encoding")):
-        return _unsupported_coding()
-    return None
+    return coding_refusal(request)
 
 
 def _wanted_part(request: Request) -> CataloguePage | str:
@@ -211,8 +209,3 @@ def _json(value: dict[str, Any]) -> Response:
 
 def _unsupported(detail: str, headers: dict[str, str] | None = None) -> Response:
     return problem(415, "unsupported_media_type", detail, headers=headers)
-
-
-def _unsupported_coding() -> Response:
-    detail = "the body must not be compressed: send it without Content-Encoding"
-    return problem(415, "unsupported_coding", detail, headers={"Accept-Encoding": "identity"})

@@ -7,8 +7,10 @@ from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Scope
 
+from diem.links.rest import problem
 from diem.protocol import endpoints
 from services.data.errors import InvalidDataset, MalformedBody
 from services.data.limits import MAX_TTL_S
@@ -138,9 +140,12 @@ def wanted_version(request: Request) -> int | None:
     return int(text)
 
 
-def is_coded(content_encoding: str | None) -> bool:
-    """Return whether a Content-Encoding header names a coding, which requests must not have."""
-    return (content_encoding or "").strip().lower() not in {"", "identity"}
+def coding_refusal(request: Request) -> Response | None:
+    """Return the answer to a body with a Content-Encoding; None without one."""
+    if request.headers.get("content-encoding", "").strip().lower() in {"", "identity"}:
+        return None
+    detail = "the body must not be compressed: send it without Content-Encoding"
+    return problem(415, "unsupported_coding", detail, headers={"Accept-Encoding": "identity"})
 
 
 def ttl_ms(query: Mapping[str, str]) -> int:

@@ -22,7 +22,7 @@ from services.data.access.write_access import WriteRights
 from services.data.api import problems
 from services.data.api.door import WriteDoor, answer_of, record_writes
 from services.data.api.guard import unauthorised_write, writer_of
-from services.data.api.requests import MAX_KEY_CHARACTERS, is_coded, is_key, ttl_ms
+from services.data.api.requests import MAX_KEY_CHARACTERS, coding_refusal, is_key, ttl_ms
 from services.data.errors import InvalidDataset, MalformedBody, StoreUnavailable
 from services.data.kinds import DOCUMENT, Body
 from services.data.kinds.json_text import load, written
@@ -91,8 +91,8 @@ class StreamApi:
             return unauthorised_write(request.scope)
         if kinds.media_type(request.headers.get("content-type", "")) != NDJSON:
             return problem(415, "unsupported_media_type", f"a stream of writes is {NDJSON}", headers={"Accept": NDJSON})
-        if is_coded(request.headers.get("content-encoding")):
-            return problem(415, "unsupported_coding", "the body must not be compressed")
+        if (refusal := coding_refusal(request)) is not None:
+            return refusal
         return _Streaming(self, writer)
 
     @property

@@ -14,11 +14,11 @@ from diem.process import metrics
 from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data.access.rights import ReadRights
-from services.data.errors import DatasetTooLarge, InvalidDataset
+from services.data.errors import InvalidDataset
 from services.data.kinds import Representation, labels_of
 from services.data.kinds.kind import MAX_TITLE
 from services.data.kinds.prefixes import Prefixes
-from services.data.limits import DATASET_BYTES, SMALLER
+from services.data.limits import DATASET_BYTES
 from services.data.sources import plugins
 from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
@@ -216,9 +216,7 @@ def check_storable(dataset: Representation, max_bytes: int = DATASET_BYTES) -> N
         InvalidDataset: its name is invalid, or its title or a label is too long or no text.
         DatasetTooLarge: its content has more than ``max_bytes``.
     """
-    if len(dataset.content) > max_bytes:
-        found = f"{dataset.endpoint} has {len(dataset.content)} bytes"
-        raise DatasetTooLarge(f"{found}, at most are {max_bytes}: {SMALLER}")
+    dataset.check_size(max_bytes)
     try:
         endpoints.check_written(dataset.endpoint)
     except endpoints.BadName as error:

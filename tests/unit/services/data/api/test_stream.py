@@ -109,10 +109,13 @@ async def test_lines_may_be_cut_anywhere(rest: Rest) -> None:
     assert [json.loads(line)["endpoint"] for line in answer.text.splitlines()] == ["/a0", "/a1", "/a2"]
 
 
-async def test_a_stream_needs_a_write_key_and_its_media_type(rest: Rest) -> None:
+async def test_a_stream_needs_a_write_key_and_its_media_type_and_no_coding(rest: Rest) -> None:
     assert_problem(await rest.reader.post("/v1/data", content=b"{}", headers=NDJSON), 401, "unauthorised")
     answer = await rest.writer.post("/v1/data", content=b"{}", headers={"Content-Type": "application/json"})
     assert "application/x-ndjson" in assert_problem(answer, 415, "unsupported_media_type")["detail"]
+    answer = await rest.writer.post("/v1/data", content=b"", headers={**NDJSON, "Content-Encoding": "gzip"})
+    assert "send it without" in assert_problem(answer, 415, "unsupported_coding")["detail"]
+    assert answer.headers["accept-encoding"] == "identity"
 
 
 async def test_a_line_beyond_twice_the_largest_content_ends_the_stream(rest: Rest) -> None:

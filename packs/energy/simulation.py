@@ -15,8 +15,7 @@ from diem.errors import ConfigurationError
 from diem.process.clock import Clock
 from packs.energy.model import ZONES, Market, MarketSnapshot, noise
 from services.data.errors import DataError
-from services.data.kinds import series as datasets
-from services.data.kinds.series import Dataset, Point, build
+from services.data.kinds.series import WRITTEN_TOGETHER, Dataset, Point, build
 from services.data.sources.source import Claim, Health, Sink, fault_of
 from services.data.sources.tables import Name, SourceTable
 
@@ -264,9 +263,9 @@ class Simulation:
 
     async def _publish(self, due: Sequence[SimulatedSeries], time: float, sink: Sink) -> None:
         try:
-            for start in range(0, len(due), datasets.WRITTEN_TOGETHER):
+            for start in range(0, len(due), WRITTEN_TOGETHER):
                 group = []
-                for series in due[start : start + datasets.WRITTEN_TOGETHER]:
+                for series in due[start : start + WRITTEN_TOGETHER]:
                     group.append(series.at(time))
                     await asyncio.sleep(0)  # the first snapshots of a day take a while: let other tasks run in between
                 await sink(group, source=self.name)

@@ -16,7 +16,7 @@ from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
-from services.data.kinds import series as datasets
+from services.data.kinds import series
 from services.data.kinds.series import Dataset
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import DirectoryConfig
@@ -272,8 +272,8 @@ class DirectorySource:
                 raise NoParquet("reading Parquet needs the package pyarrow, which is not installed") from None
             table = parse_parquet(body)
         else:
-            table = datasets.parse_csv(body)
-        (dataset,) = datasets.read_table(table, self._config.declared(endpoint))
+            table = series.parse_csv(body)
+        (dataset,) = series.read_table(table, self._config.declared(endpoint))
         return dataset
 
     def _report_health(self, faults: int, *, more: bool) -> None:

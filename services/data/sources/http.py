@@ -14,7 +14,7 @@ import httpx
 from diem.process.backoff import retry_after_s
 from diem.process.clock import Clock
 from services.data.errors import DataError, InvalidDataset
-from services.data.kinds import series as datasets
+from services.data.kinds import series
 from services.data.kinds.series import Dataset, zone
 from services.data.sources.fetch import Answer, BoundedTransport, PollFailed, ReadBudget, fetch, make_client
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
@@ -168,8 +168,8 @@ class HttpSource:
             large = len(answer.body) > _LARGE_BYTES
             found = await asyncio.to_thread(self._parse, answer) if large else self._parse(answer)
             self._names |= {dataset.endpoint for dataset in found}
-            for start in range(0, len(found), datasets.WRITTEN_TOGETHER):
-                await sink(found[start : start + datasets.WRITTEN_TOGETHER], source=self.name)
+            for start in range(0, len(found), series.WRITTEN_TOGETHER):
+                await sink(found[start : start + series.WRITTEN_TOGETHER], source=self.name)
         # Only now: a refused or unstored body must be fetched again.
         self._stored, self._received_at = digest, self._clock.monotonic()
         # A body possibly truncated at a line end is fetched again, changed or not.
@@ -179,9 +179,9 @@ class HttpSource:
         if self._is_csv(answer.content_type):
             if answer.open_ended and not answer.body.endswith((b"\n", b"\r")):
                 raise PollFailed("the response has no length and its last line does not end: it may be incomplete")
-            found = datasets.read_table(datasets.parse_csv(answer.body), self._declared)
+            found = series.read_table(series.parse_csv(answer.body), self._declared)
         else:
-            found = datasets.read_json(answer.body, self._declared)
+            found = series.read_json(answer.body, self._declared)
         (claim,) = self.claims
         for dataset in found:
             if not claim.covers(dataset.endpoint):

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from diem.process.backoff import retry_after_s
 from diem.process.clock import ManualClock
 from services.data.errors import StoreUnavailable
-from services.data.kinds import Representation
-from services.data.kinds import series as datasets
+from services.data.kinds import Representation, series
 from services.data.sources.config import HttpConfig
 from services.data.sources.http import HttpSource, next_time
 
@@ -457,7 +456,7 @@ async def test_endpoints_of_a_source_are_bounded_over_all_polls() -> None:
 
 async def test_a_large_body_is_parsed_without_blocking_the_event_loop() -> None:
     bench = Bench(endpoint=None, prefix="/m")
-    rows = "".join(f"/m/{n % 100},{datasets.iso_seconds(n // 100 * 3600)},1\n" for n in range(20_000))
+    rows = "".join(f"/m/{n % 100},{series.iso_seconds(n // 100 * 3600)},1\n" for n in range(20_000))
     bench.answer = lambda _request: httpx.Response(200, text="endpoint,time,value\n" + rows)
     turns = 0
 

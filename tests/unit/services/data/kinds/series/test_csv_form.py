@@ -6,23 +6,21 @@ import re
 import pytest
 
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
-from services.data.kinds import series as datasets
+from services.data.kinds import series
 
 GOOD = b"time,value\n2026-01-01T00:00:00Z,81.2\n2026-01-01T01:00:00Z,\n"
 
 
-def parse(
-    body: bytes, unit: str | None = "EUR/MWh", resolution: str | None = "PT1H", zone: str = ""
-) -> datasets.Dataset:
-    (dataset,) = datasets.rows_to_datasets(
-        datasets.parse_csv(body), endpoint="/dam/prices/GR", unit_=unit, resolution=resolution, zone=zone
+def parse(body: bytes, unit: str | None = "EUR/MWh", resolution: str | None = "PT1H", zone: str = "") -> series.Dataset:
+    (dataset,) = series.rows_to_datasets(
+        series.parse_csv(body), endpoint="/dam/prices/GR", unit_=unit, resolution=resolution, zone=zone
     )
     return dataset
 
 
 def test_csv_and_json_of_the_same_data_are_the_same_dataset() -> None:
-    points = [datasets.Point(1767225600, 81.2), datasets.Point(1767229200, None)]
-    assert parse(GOOD) == datasets.build("/dam/prices/GR", "EUR/MWh", "PT1H", points)
+    points = [series.Point(1767225600, 81.2), series.Point(1767229200, None)]
+    assert parse(GOOD) == series.build("/dam/prices/GR", "EUR/MWh", "PT1H", points)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +144,8 @@ def test_a_table_with_an_endpoint_column_is_several_datasets() -> None:
     body = (
         b"endpoint,time,value\n/m/x,2026-01-01T00:00:00Z,1\n/m/y,2026-01-01T00:00:00Z,2\n/m/x,2026-01-01T01:00:00Z,3\n"
     )
-    table = datasets.parse_csv(body)
-    found = datasets.rows_to_datasets(table, endpoint=None, unit_="MW", resolution="PT1H")
+    table = series.parse_csv(body)
+    found = series.rows_to_datasets(table, endpoint=None, unit_="MW", resolution="PT1H")
     assert [(one.endpoint, one.content.count(b"time")) for one in found] == [("/m/x", 2), ("/m/y", 1)]
 
 
@@ -157,18 +155,18 @@ def test_an_endpoint_column_is_refused_where_the_endpoint_is_known() -> None:
 
 
 def test_a_bad_name_in_the_endpoint_column_is_refused_with_the_line() -> None:
-    table = datasets.parse_csv(b"endpoint,time,value\n/a/../b,2026-01-01T00:00:00Z,1\n")
+    table = series.parse_csv(b"endpoint,time,value\n/a/../b,2026-01-01T00:00:00Z,1\n")
     with pytest.raises(InvalidDataset, match="line 2"):
-        datasets.rows_to_datasets(table, endpoint=None, unit_="MW", resolution="PT1H")
+        series.rows_to_datasets(table, endpoint=None, unit_="MW", resolution="PT1H")
 
 
 def test_lines_are_bounded() -> None:
     with pytest.raises(InvalidDataset, match="more than 1 lines"):
-        datasets.parse_csv(GOOD, max_rows=1)
+        series.parse_csv(GOOD, max_rows=1)
 
 
 def test_csv_is_rendered_with_gaps_and_can_be_put_back() -> None:
     dataset = parse(GOOD)
-    rendered = datasets.render_csv(dataset.content)
+    rendered = series.render_csv(dataset.content)
     assert rendered == b"time,value\r\n2026-01-01T00:00:00Z,81.2\r\n2026-01-01T01:00:00Z,\r\n"
     assert parse(rendered) == dataset

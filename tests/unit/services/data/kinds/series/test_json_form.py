@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
-from services.data.kinds import series as datasets
+from services.data.kinds import series
 from services.data.kinds.json_text import deeper_than
 
 HOURS = [f"2026-01-01T{hour:02d}:00:00Z" for hour in range(24)]
@@ -25,12 +25,12 @@ def encoded(value: object) -> bytes:
 
 def refused(body: bytes) -> InvalidDataset:
     with pytest.raises(InvalidDataset) as caught:
-        datasets.parse_single("/dam/prices/GR", body)
+        series.parse_single("/dam/prices/GR", body)
     return caught.value
 
 
 def test_a_dataset_keeps_its_points_in_canonical_form() -> None:
-    dataset = datasets.parse_single("/dam/prices/GR", encoded(document()))
+    dataset = series.parse_single("/dam/prices/GR", encoded(document()))
     assert dataset.content == (
         b'{"unit":"EUR/MWh","resolution":"PT1H","points":[{"time":"2026-01-01T00:00:00Z","value":81.2},'
         b'{"time":"2026-01-01T01:00:00Z","value":null}]}'
@@ -44,8 +44,8 @@ def test_equivalent_notations_make_the_same_dataset() -> None:
         "resolution": "PT60M",
         "unit": "EUR/MWh",
     }
-    first = datasets.parse_single("/a", encoded(one))
-    assert first.digest == datasets.parse_single("/a", json.dumps(same, indent=2).encode()).digest
+    first = series.parse_single("/a", encoded(one))
+    assert first.digest == series.parse_single("/a", json.dumps(same, indent=2).encode()).digest
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_a_wrong_dataset_is_refused_with_the_place(changes: dict[str, Any], wher
 
 @pytest.mark.parametrize("unit", ["GBP/MWh", "SEK/MWh", "EUR/kWh", "km/h", "hPa", "ppm", "bpm", "goals", "µg/m³"])
 def test_a_unit_is_any_short_text(unit: str) -> None:
-    dataset = datasets.parse_single("/a", encoded(document(unit=unit)))
-    assert dataset.unit == datasets.unit(unit)
+    dataset = series.parse_single("/a", encoded(document(unit=unit)))
+    assert dataset.unit == series.unit(unit)
     assert json.loads(dataset.content)["unit"] == dataset.unit
 
 
 @pytest.mark.parametrize("unit", ["€/MWh", "EUR / MWh", " EUR/MWh"])
 def test_notations_of_a_unit_make_the_same_dataset(unit: str) -> None:
-    one, same = (datasets.parse_single("/a", encoded(document(unit=each))) for each in ("EUR/MWh", unit))
+    one, same = (series.parse_single("/a", encoded(document(unit=each))) for each in ("EUR/MWh", unit))
     assert one == same
 
 
@@ -106,12 +106,12 @@ def test_a_missing_field_is_named() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[1,]", b'{"a":NaN}', b'{"a":Infinity}', b"\xff", b'{"a":1}x'])
 def test_what_is_not_json_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedBody):
-        datasets.parse_single("/a", body)
+        series.parse_single("/a", body)
 
 
 def test_a_page_instead_of_json_is_named() -> None:
     with pytest.raises(MalformedBody, match="not JSON: this is a page of HTML, or XML"):
-        datasets.parse_single("/a", b"\n<!DOCTYPE html><html>")
+        series.parse_single("/a", b"\n<!DOCTYPE html><html>")
 
 
 @pytest.mark.parametrize("name", ["unit", "points", "time", "value", "resolution"])
@@ -120,54 +120,54 @@ def test_a_repeated_field_is_refused(name: str) -> None:
     value = {"unit": '"MW"', "points": "[]", "time": '"x"', "value": "2", "resolution": '"PT1H"'}[name]
     doubled = text.replace(f'"{name}":', f'"{name}": {value}, "{name}":', 1)
     with pytest.raises(InvalidDataset, match=f"'{name}' appears twice"):
-        datasets.parse_single("/a", doubled.encode())
+        series.parse_single("/a", doubled.encode())
 
 
 def test_a_field_repeated_with_escapes_is_refused() -> None:
     text = json.dumps(document()).replace('"unit":', '"un\\u0069t": "MW", "unit":', 1)
     with pytest.raises(InvalidDataset, match="'unit' appears twice"):
-        datasets.parse_single("/a", text.encode())
+        series.parse_single("/a", text.encode())
 
 
 def test_escapes_without_repeated_fields_are_accepted() -> None:
     text = json.dumps(document()).replace("EUR/MWh", "EUR\\/MWh")
-    assert datasets.parse_single("/a", text.encode()).unit == "EUR/MWh"
+    assert series.parse_single("/a", text.encode()).unit == "EUR/MWh"
 
 
 def test_the_configuration_completes_the_data_of_a_source() -> None:
     points = document()["points"]
     for body in (encoded(points), encoded({"points": points, "updated": "yesterday"})):
-        (dataset,) = datasets.parse_source(body, endpoint="/a", unit_="MW", resolution="PT1H", title="A")
+        (dataset,) = series.parse_source(body, endpoint="/a", unit_="MW", resolution="PT1H", title="A")
         assert (dataset.endpoint, dataset.unit, dataset.title) == ("/a", "MW", "A")
 
 
 def test_a_source_that_disagrees_with_its_configuration_is_refused() -> None:
     with pytest.raises(WrongUnit):
-        datasets.parse_source(encoded(document()), endpoint="/a", unit_="MW", resolution=None)
+        series.parse_source(encoded(document()), endpoint="/a", unit_="MW", resolution=None)
 
 
 def test_a_source_may_state_an_equivalent_resolution() -> None:
     points = document()["points"]
     for said, known in (("PT60M", "PT1H"), ("PT1H", "PT60M")):
         body = encoded({"points": points, "resolution": said})
-        (dataset,) = datasets.parse_source(body, endpoint="/a", unit_="MW", resolution=known)
+        (dataset,) = series.parse_source(body, endpoint="/a", unit_="MW", resolution=known)
         assert dataset.resolution == "PT1H"
     for other, reason in (("PT30M", "is PT1H, not"), ("hourly", "is PT1H, not"), (60, "is a text")):
         with pytest.raises(InvalidDataset, match=f"the resolution {reason}"):
-            datasets.parse_source(
+            series.parse_source(
                 encoded({"points": points, "resolution": other}), endpoint="/a", unit_="MW", resolution="PT1H"
             )
 
 
 def test_a_source_can_return_several_datasets() -> None:
     body = encoded({"datasets": [{"endpoint": f"/m/{name}", **document()} for name in "xy"]})
-    found = datasets.parse_source(body, endpoint=None, unit_=None, resolution=None)
+    found = series.parse_source(body, endpoint=None, unit_=None, resolution=None)
     assert [dataset.endpoint for dataset in found] == ["/m/x", "/m/y"]
 
 
 def test_data_without_a_unit_anywhere_is_refused() -> None:
     with pytest.raises(InvalidDataset, match="neither the data nor the configuration says the unit"):
-        datasets.parse_source(encoded(document()["points"]), endpoint="/a", unit_=None, resolution="PT1H")
+        series.parse_source(encoded(document()["points"]), endpoint="/a", unit_=None, resolution="PT1H")
 
 
 def _nested(depth: int, inner: str = "") -> bytes:
@@ -189,7 +189,7 @@ def test_brackets_in_strings_cannot_hide_nesting() -> None:
 
 def test_a_body_nested_too_deeply_is_malformed() -> None:
     with pytest.raises(MalformedBody, match="32 deep"):
-        datasets.parse_single("/a", _nested(20_000))
+        series.parse_single("/a", _nested(20_000))
 
 
 _JSON = st.recursive(
@@ -223,9 +223,9 @@ def test_depth_is_counted_exactly(value: object, limit: int) -> None:
     )
 )
 def test_what_was_stored_is_read_back_as_the_same_dataset(raw: list[tuple[int, float | None]]) -> None:
-    points = [datasets.Point(hour * 3600, value) for hour, value in sorted(raw)]
-    built = datasets.build("/a", "MW", "PT1H", points)
-    again = datasets.parse_single("/a", built.content)
+    points = [series.Point(hour * 3600, value) for hour, value in sorted(raw)]
+    built = series.build("/a", "MW", "PT1H", points)
+    again = series.parse_single("/a", built.content)
     assert again.content == built.content
     read = json.loads(built.content)["points"]
     assert [point["value"] for point in read] == [point.value for point in points]

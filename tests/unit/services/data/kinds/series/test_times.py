@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.data.errors import InvalidDataset
-from services.data.kinds import labels_of
-from services.data.kinds import series as datasets
+from services.data.kinds import labels_of, series
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, parse_resolution, zone
 
 ZONES = [
@@ -140,9 +139,9 @@ def test_text_that_is_no_zone_is_refused(key: str) -> None:
         zone(key)
 
 
-def table(rows: str, step: str = "PT1H") -> datasets.Dataset:
+def table(rows: str, step: str = "PT1H") -> series.Dataset:
     declared = Declared("/a", EndpointDeclaration("kW", step, "A", "GR", "load"), clock=LocalClock("Europe/Athens"))
-    (found,) = datasets.read_table(datasets.parse_csv(b"time,value\n" + rows.encode()), declared)
+    (found,) = series.read_table(series.parse_csv(b"time,value\n" + rows.encode()), declared)
     return found
 
 
@@ -150,8 +149,8 @@ AUTUMN = "2026-10-25T02:00,1000\n2026-10-25T03:00,2000\n2026-10-25T03:00,3000\n2
 
 
 def test_the_repeated_hour_of_autumn_is_resolved_by_the_order_of_the_rows() -> None:
-    points = [datasets.Point(AUTUMN_NIGHT + hour * 3600, value) for hour, value in enumerate((1, 2, 3, 4))]
-    assert table(AUTUMN).content == datasets.build("/a", "MW", "PT1H", points).content
+    points = [series.Point(AUTUMN_NIGHT + hour * 3600, value) for hour, value in enumerate((1, 2, 3, 4))]
+    assert table(AUTUMN).content == series.build("/a", "MW", "PT1H", points).content
 
 
 def test_a_third_occurrence_of_a_local_time_is_refused() -> None:
@@ -176,7 +175,7 @@ def test_local_times_and_declarations_apply_to_json_of_a_source() -> None:
     points = '[{"time":"2026-01-01T00:00","value":1.1},{"time":"2026-01-01T01:00","value":null}]'
     own = f'{{"endpoint":"/b","unit":"ct / kWh","points":{points}}}'
     body = f'{{"datasets":[{{"endpoint":"/a","points":{points}}},{own}]}}'
-    one, other = datasets.read_json(body.encode(), declared)
+    one, other = series.read_json(body.encode(), declared)
     assert (one.unit, one.title, one.area, one.quantity) == ("MW", "A", "GR", "load")
     assert b'"value":1100},' in one.content
     assert b'"value":null}' in one.content
@@ -184,27 +183,27 @@ def test_local_times_and_declarations_apply_to_json_of_a_source() -> None:
     assert (other.unit, other.area) == ("ct/kWh", "")
     assert b'"value":1.1}' in other.content
     with pytest.raises(InvalidDataset, match=r"\$.points\[0\]: .*out of range"):
-        datasets.read_json(
+        series.read_json(
             b'[{"time":"2026-01-01T00:00","value":1e14}]', Declared("/a", declared.own["/a"], clock=LocalClock())
         )
 
 
 def test_bodies_of_the_api_are_in_utc_and_not_converted() -> None:
     with pytest.raises(InvalidDataset, match="a local time needs its zone"):
-        datasets.rows_to_datasets(
-            datasets.parse_csv(b"time,value\n2026-01-01T00:00,1\n"), endpoint="/a", unit_="MW", resolution="PT1H"
+        series.rows_to_datasets(
+            series.parse_csv(b"time,value\n2026-01-01T00:00,1\n"), endpoint="/a", unit_="MW", resolution="PT1H"
         )
-    (own,) = datasets.rows_to_datasets(
-        datasets.parse_csv(b"time,value\n2026-01-01T00:00Z,1\n"), endpoint="/a", unit_="EUR/kWh", resolution="PT1H"
+    (own,) = series.rows_to_datasets(
+        series.parse_csv(b"time,value\n2026-01-01T00:00Z,1\n"), endpoint="/a", unit_="EUR/kWh", resolution="PT1H"
     )
     assert own.unit == "EUR/kWh"
     assert b'"value":1}' in own.content
 
 
 def test_area_and_quantity_are_not_part_of_the_content() -> None:
-    points = [datasets.Point(AUTUMN_NIGHT, 1)]
-    plain = datasets.build("/a", "MW", "PT1H", points)
-    described = datasets.build("/a", "MW", "PT1H", points, area="GR", quantity="load")
+    points = [series.Point(AUTUMN_NIGHT, 1)]
+    plain = series.build("/a", "MW", "PT1H", points)
+    described = series.build("/a", "MW", "PT1H", points, area="GR", quantity="load")
     assert (described.area, described.quantity) == ("GR", "load")
     assert (described.content, described.digest) == (plain.content, plain.digest)
 
@@ -212,7 +211,7 @@ def test_area_and_quantity_are_not_part_of_the_content() -> None:
 def days(key: str, rows: str) -> list[str]:
     """Return the instants of a table of days."""
     declared = Declared("/a", EndpointDeclaration("MWh", "P1D"), clock=LocalClock(key))
-    (found,) = datasets.read_table(datasets.parse_csv(b"time,value\n" + rows.encode()), declared)
+    (found,) = series.read_table(series.parse_csv(b"time,value\n" + rows.encode()), declared)
     return [point["time"] for point in orjson.loads(found.content)["points"]]
 
 
@@ -235,13 +234,13 @@ def test_days_of_a_zone_begin_when_its_clocks_first_show_the_date(key: str, mont
 def test_json_accepts_days_of_23_and_25_hours() -> None:
     declared = Declared("/a", EndpointDeclaration("MWh", "P1D"), clock=LocalClock("Europe/Athens"))
     body = orjson.dumps([{"time": f"2026-{day}T00:00", "value": 1} for day in ("03-29", "03-30", "10-25", "10-26")])
-    (found,) = datasets.read_json(body, declared)
+    (found,) = series.read_json(body, declared)
     first, second, third, fourth = (
         datetime.fromisoformat(point["time"]).timestamp() for point in orjson.loads(found.content)["points"]
     )
     assert ((second - first) / 3600, (fourth - third) / 3600) == (23, 25)
     with pytest.raises(InvalidDataset, match=r"\$.points\[1\]: .* is not the start of a day"):
-        datasets.read_json(body.replace(b"03-30T00", b"03-30T01"), declared)
+        series.read_json(body.replace(b"03-30T00", b"03-30T01"), declared)
 
 
 def test_a_source_with_a_zone_may_have_days_of_utc() -> None:
@@ -303,13 +302,13 @@ def test_what_is_no_resolution_is_refused(text: str) -> None:
         parse_resolution(text)
 
 
-def put(resolution: str, times: list[str], zone: str = "") -> datasets.Dataset:
+def put(resolution: str, times: list[str], zone: str = "") -> series.Dataset:
     """Return a series as a PUT makes it."""
     points = [{"time": time, "value": number} for number, time in enumerate(times)]
-    return datasets.parse_single("/a", orjson.dumps({"unit": "1", "resolution": resolution, "points": points}), zone)
+    return series.parse_single("/a", orjson.dumps({"unit": "1", "resolution": resolution, "points": points}), zone)
 
 
-def times_of(dataset: datasets.Dataset) -> list[str]:
+def times_of(dataset: series.Dataset) -> list[str]:
     return [point["time"] for point in orjson.loads(dataset.content)["points"]]
 
 
@@ -416,7 +415,7 @@ def test_what_is_no_date_is_refused(text: str) -> None:
 
 def test_a_source_of_another_package_has_the_days_of_its_zone() -> None:
     athens = int(datetime(2026, 5, 31, 21, tzinfo=UTC).timestamp())
-    made = datasets.build("/a", "1", "P1M", [datasets.Point(athens, 1)], zone="Europe/Athens")
+    made = series.build("/a", "1", "P1M", [series.Point(athens, 1)], zone="Europe/Athens")
     assert (times_of(made), made.label("zone")) == (["2026-05-31T21:00:00Z"], "Europe/Athens")
     with pytest.raises(InvalidDataset, match="is not the start of a month in UTC"):
-        datasets.build("/a", "1", "P1M", [datasets.Point(athens, 1)])
+        series.build("/a", "1", "P1M", [series.Point(athens, 1)])

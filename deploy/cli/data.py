@@ -109,18 +109,16 @@ def put_command(
     key_file: WriteKeyOption = None,
 ) -> int:
     """Store a file as the data of an endpoint. CSV is a series; so is JSON with --unit or another option of series."""
-    endpoints.check_written(endpoint)
     of_series = _given(unit=unit, resolution=resolution, zone=zone, area=area, quantity=quantity)
     terms = of_series | _given(title=title, ttl=ttl)
     conditions = _conditions(if_match, create=create)
-    state = StateDir(state_dir)
-    service = data_service(state, url)
+    service = _writable(endpoint, state_dir, url)
     # An event loop would delay Ctrl-C and SIGTERM until the end of standard input.
     content = read_file(file)
     chosen = type_of_file(file, content, media_type, [f"--{name}" for name in of_series])
 
     async def store() -> None:
-        key = SharedKey.load(key_file or state.write_key_file)
+        key = _write_key(state_dir, key_file)
         try:
             answer = await service.put(key, endpoint, Upload(content, chosen, terms, conditions))
         except RequestRefused as error:
@@ -152,14 +150,12 @@ def patch_command(
     key_file: WriteKeyOption = None,
 ) -> int:
     """Change a part of the data of an endpoint."""
-    endpoints.check_written(endpoint)
     chosen, terms, conditions = alias(media_type, PATCHES), _given(title=title, ttl=ttl), _conditions(if_match)
-    state = StateDir(state_dir)
-    service = data_service(state, url)
+    service = _writable(endpoint, state_dir, url)
     content = read_file(file)
 
     async def change() -> None:
-        key = SharedKey.load(key_file or state.write_key_file)
+        key = _write_key(state_dir, key_file)
         answer = await service.patch(key, endpoint, Upload(content, chosen, terms, conditions))
         _print_outcome(service, endpoint, "changed to", answer)
 
@@ -177,13 +173,11 @@ def notify_command(
     key_file: WriteKeyOption = None,
 ) -> int:
     """Announce a change of data that lives elsewhere. A table [[prefix]] of diem.toml may have its URL."""
-    endpoints.check_written(endpoint)
     terms, conditions = _given(title=title, ttl=ttl), _conditions(if_match)
-    state = StateDir(state_dir)
-    service = data_service(state, url)
+    service = _writable(endpoint, state_dir, url)
 
     async def announce() -> None:
-        key = SharedKey.load(key_file or state.write_key_file)
+        key = _write_key(state_dir, key_file)
         answer = await service.notify(key, endpoint, Upload(terms=terms, conditions=conditions))
         typer.echo(f"{endpoint} announced as version {answer.get('version')}")
 
@@ -200,9 +194,7 @@ def delete_command(
     key_file: WriteKeyOption = None,
 ) -> int:
     """Delete an endpoint; its subscribers are notified."""
-    endpoints.check_written(endpoint)
-    state = StateDir(state_dir)
-    service, key = data_service(state, url), SharedKey.load(key_file or state.write_key_file)
+    service, key = _writable(endpoint, state_dir, url), _write_key(state_dir, key_file)
     if not yes:
         confirm_deletion(service, endpoint)
 
@@ -211,6 +203,16 @@ def delete_command(
         typer.echo(f"{endpoint} deleted as of version {answer.get('version')}")
 
     return run_change(remove)
+
+
+def _writable(endpoint: str, state_dir: Path, url: str | None) -> DataService:
+    """Return the service for writes of an endpoint. Raises ``BadName`` for one that nobody may write."""
+    endpoints.check_written(endpoint)
+    return data_service(StateDir(state_dir), url)
+
+
+def _write_key(state_dir: Path, key_file: Path | None) -> SharedKey:
+    return SharedKey.load(key_file or StateDir(state_dir).write_key_file)
 
 
 def _given(**terms: str | int | None) -> dict[str, str]:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import random
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
@@ -26,11 +25,11 @@ from tests.bench.catchup import Parsing
 from tests.bench.figures import Figure, figure
 from tests.bench.procfs import cost, tree_cpu_seconds
 from tests.bench.report import Report
+from tests.bench.stores import stores
 from tests.integration.data.process import DataProcess, serving
 from tests.load.bench import Goal, exit_code, write
-from tests.support import postgres
 from tests.support.commandline import parser
-from tests.support.postgres import Cluster, NoPostgres
+from tests.support.postgres import Cluster
 from tests.support.size import sized
 
 BATCH, RATE, POINTS = 50, 1_000, 24
@@ -215,17 +214,10 @@ def goals(figures: dict[str, dict[str, Figure]]) -> list[Goal]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write build/bench/ingest.json and print the figures."""
     parser(__spec__, __doc__, report="build/bench/ingest.json", quick="one short round").parse_args(argv)
-    with contextlib.ExitStack() as stack:
-        try:
-            cluster = stack.enter_context(postgres.running())
-        except NoPostgres as error:
-            print(error, file=sys.stderr)
-            cluster = None
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="diem-ingest-")))
-        report = stack.enter_context(Report((3 if cluster is None else 5) * (1 + ROUNDS)))
+    with stores("ingest") as (folder, cluster), Report((3 if cluster is None else 5) * (1 + ROUNDS)) as report:
         figures = asyncio.run(run(cluster, folder, report))
         found = goals(figures)
-        report.rows("Medians", {name: {what: one.median for what, one in of.items()} for name, of in figures.items()})
+        report.medians(figures)
         report.goals(found)
     of = {"endpoints": ENDPOINTS, "batch": BATCH, "rate": RATE, "points": POINTS}
     print(f"written: {write('ingest', {**of, 'stores': figures}, found)}")

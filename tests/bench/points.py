@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import random
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,11 +19,11 @@ from services.data.kinds.series import iso_seconds
 from tests.bench.figures import Figure, figure
 from tests.bench.procfs import cost
 from tests.bench.report import Report
+from tests.bench.stores import stores
 from tests.integration.data.process import DataProcess, serving
 from tests.load.bench import Goal, exit_code, write
-from tests.support import postgres
 from tests.support.commandline import parser
-from tests.support.postgres import Cluster, NoPostgres
+from tests.support.postgres import Cluster
 from tests.support.size import sized
 
 HOURS: Final = 8760
@@ -123,20 +122,13 @@ async def run(cluster: Cluster | None, folder: Path, report: Report) -> dict[str
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write build/bench/points.json and print the figures."""
     parser(__spec__, __doc__, report="build/bench/points.json", quick="fewer rounds").parse_args(argv)
-    with contextlib.ExitStack() as stack:
-        try:
-            cluster = stack.enter_context(postgres.running())
-        except NoPostgres as error:
-            print(error, file=sys.stderr)
-            cluster = None
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="diem-points-")))
-        report = stack.enter_context(Report((1 if cluster is None else 2) * (1 + ROUNDS)))
+    with stores("points") as (folder, cluster), Report((1 if cluster is None else 2) * (1 + ROUNDS)) as report:
         figures = asyncio.run(run(cluster, folder, report))
         found = [
             Goal(f"{name}: CPU of a PATCH of a point, of a PUT of one", "x", RATIO_GOAL, of["ratio"].median)
             for name, of in figures.items()
         ]
-        report.rows("Medians", {name: {what: one.median for what, one in of.items()} for name, of in figures.items()})
+        report.medians(figures)
         report.goals(found)
     print(f"written: {write('points', {'points': HOURS, 'requests': REQUESTS, 'stores': figures}, found)}")
     return exit_code(found)

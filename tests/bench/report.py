@@ -61,6 +61,10 @@ class Report:
             table.add_row(name, *(f"{row[column]:g}" if column in row else "" for column in columns))
         self._console.print(table)
 
+    def medians(self, figures: Mapping[str, Mapping[str, Figure]]) -> None:
+        """Print the medians: a row for each key, a column for each inner key."""
+        self.rows("Medians", {name: {what: one.median for what, one in of.items()} for name, of in figures.items()})
+
     def goals(self, goals: Sequence[Goal]) -> None:
         """Print the goals."""
         self._console.print(f"Goals\n{bench.table(goals)}", markup=False)

@@ -26,13 +26,13 @@ import orjson
 
 from tests.bench.procfs import cost, cpu_seconds, tree_cpu_seconds
 from tests.bench.report import Report
+from tests.bench.stores import stores
 from tests.integration.data.process import serving
 from tests.load.bench import Goal, exit_code, write
-from tests.support import postgres
 from tests.support.commandline import parser
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
-from tests.support.postgres import Cluster, NoPostgres
+from tests.support.postgres import Cluster
 from tests.support.size import sized
 
 SINGLE: Final = sized(1_000, 300, 20)
@@ -360,14 +360,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write build/bench/writes.json and print the figures."""
     parser(__spec__, __doc__, report="build/bench/writes.json", quick="fewer writes").parse_args(argv)
     peer = os.environ.get("CENTRIFUGO") or shutil.which("centrifugo")
-    with contextlib.ExitStack() as stack:
-        try:
-            cluster = stack.enter_context(postgres.running())
-        except NoPostgres as error:
-            print(error, file=sys.stderr)
-            cluster = None
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="diem-writes-")))
-        report = stack.enter_context(Report(1 + (peer is not None) + 4 * (1 if cluster is None else 2)))
+    with (
+        stores("writes") as (folder, cluster),
+        Report(1 + (peer is not None) + 4 * (1 if cluster is None else 2)) as report,
+    ):
         measured = asyncio.run(run(folder, cluster, peer, report))
         found = goals(measured)
         for name, phases in measured.items():

@@ -10,6 +10,7 @@ import fc from "fast-check";
 import { expect, test, vi } from "vitest";
 import type { CollectionChange, Diem } from "../../src/sdk/index.ts";
 import { createDiem } from "../../src/sdk/index.ts";
+import type { GroupAction } from "./group.ts";
 import { Group, SERVERS } from "./group.ts";
 
 const FACTOR = Number(process.env.DIEM_WALKS_FACTOR ?? 0);
@@ -41,16 +42,7 @@ const step = fc.oneof(
   fc.record({ kind: fc.constant("metadata"), metadata: fc.constantFrom("up", "away", "busy") }),
 ) as fc.Arbitrary<Action>;
 
-type Server = (typeof SERVERS)[number];
-type Action =
-  | { kind: "put" | "delete"; names: string[]; order: boolean; deaf: boolean }
-  | { kind: "wait"; ms: number }
-  | { kind: "answer" | "toggle" | "stall"; server: Server }
-  | { kind: "move" | "take"; names: string[]; server: Server; hinted: boolean }
-  | { kind: "retire" | "service" }
-  | { kind: "cut"; server: Server; close: [number, string] }
-  | { kind: "drop" | "resync"; names: string[] }
-  | { kind: "metadata"; metadata: "up" | "away" | "busy" };
+type Action = GroupAction | { kind: "put" | "delete"; names: string[]; order: boolean; deaf: boolean };
 
 /** What the store has: endpoints, and collections that it keeps. */
 class Store {
@@ -157,34 +149,8 @@ class Page {
 }
 
 async function take(store: Store, next: Action): Promise<void> {
-  const { group } = store;
-  switch (next.kind) {
-    case "put":
-    case "delete":
-      return next.names.forEach((name) => store.write(name, next.kind === "put", next.order, next.deaf));
-    case "wait":
-      return group.world.advance(next.ms);
-    case "answer":
-    case "toggle":
-    case "stall":
-      return group[next.kind](next.server);
-    case "move":
-    case "take":
-      return group[next.kind](next.names, next.server, next.hinted);
-    case "retire":
-      return group.retire();
-    case "cut":
-      return group.cut(next.server, ...next.close);
-    case "drop":
-      return next.names.forEach((name) => group.dropped.add(name));
-    case "resync":
-      return next.names.forEach((name) => group.resync(name));
-    case "service":
-      group.service = !group.service;
-      return;
-    case "metadata":
-      group.metadata = next.metadata;
-  }
+  if (!("deaf" in next)) return store.group.act(next);
+  next.names.forEach((name) => store.write(name, next.kind === "put", next.order, next.deaf));
 }
 
 async function walk(mode: "x" | "z-client", spoil: (store: Store) => void, deep: boolean, repeats: boolean, prompt: boolean, steps: Action[]): Promise<void> {

@@ -12,6 +12,16 @@ type Mode = "x" | "z-client";
 /** What a server is to an endpoint: it delivers what is moving away, and takes no new subscriber. */
 type Role = "serves" | "delivers" | "foreign";
 
+/** A step of a random walk that concerns the group alone. */
+export type GroupAction =
+  | { kind: "wait"; ms: number }
+  | { kind: "answer" | "toggle" | "stall" | "freeze"; server: Name }
+  | { kind: "move" | "take"; names: string[]; server: Name; hinted: boolean }
+  | { kind: "retire" | "service" }
+  | { kind: "cut"; server: Name; close: [number, string] }
+  | { kind: "drop" | "resync"; names: string[] }
+  | { kind: "metadata"; metadata: Group["metadata"] };
+
 const url = (server: string): string => `ws://${server}.diem.test/ws`;
 
 interface Registered {
@@ -267,6 +277,35 @@ export class Group {
         if (passed % 25_000 === 0) for (const { socket, welcomed } of this.#of(server)) if (welcomed) socket.frame({ type: "status", live: true, since: "t" });
       }
       await this.world.advance();
+    }
+  }
+
+  /** Take a step of a walk. */
+  act(next: GroupAction): Promise<void> | void {
+    switch (next.kind) {
+      case "wait":
+        return this.world.advance(next.ms);
+      case "answer":
+      case "toggle":
+      case "stall":
+      case "freeze":
+        return this[next.kind](next.server);
+      case "move":
+      case "take":
+        return this[next.kind](next.names, next.server, next.hinted);
+      case "retire":
+        return this.retire();
+      case "cut":
+        return this.cut(next.server, ...next.close);
+      case "drop":
+        return next.names.forEach((name) => this.dropped.add(name));
+      case "resync":
+        return next.names.forEach((name) => this.resync(name));
+      case "service":
+        this.service = !this.service;
+        return;
+      case "metadata":
+        this.metadata = next.metadata;
     }
   }
 

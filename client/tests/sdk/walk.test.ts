@@ -15,6 +15,7 @@ import { createDiem } from "../../src/sdk/diem.ts";
 import type { Dataset, Snapshot } from "../../src/sdk/snapshot.ts";
 import { NOTICE } from "../../src/sdk/snapshot.ts";
 import { UpdatesService } from "../../src/sdk/updates.ts";
+import type { GroupAction } from "./group.ts";
 import { Group, SERVERS } from "./group.ts";
 import { body } from "./world.ts";
 
@@ -69,16 +70,12 @@ const step = fc.oneof(
 ) as fc.Arbitrary<RoutingAction>;
 
 type RoutingAction =
+  | GroupAction
   | { kind: "subscribe"; names: string[]; informed: boolean }
-  | { kind: "unsubscribe" | "publish" | "drop" | "resync"; names: string[] }
+  | { kind: "unsubscribe" | "publish"; names: string[] }
   | { kind: "flicker"; names: string[]; times: number }
-  | { kind: "wait"; ms: number }
-  | { kind: "answer" | "toggle" | "stall" | "freeze"; server: (typeof SERVERS)[number] }
   | { kind: "prepare"; names: string[]; server: (typeof SERVERS)[number] }
-  | { kind: "move" | "take"; names: string[]; server: (typeof SERVERS)[number]; hinted: boolean }
-  | { kind: "retire" | "reconnect" | "service" }
-  | { kind: "cut"; server: (typeof SERVERS)[number]; close: [number, string] }
-  | { kind: "metadata"; metadata: Group["metadata"] };
+  | { kind: "reconnect" };
 
 /** A page: it holds the versions that it is notified of. */
 class Page {
@@ -169,34 +166,12 @@ async function take(group: Group, page: Page, next: RoutingAction): Promise<void
       return;
     case "publish":
       return next.names.forEach((name) => group.publish(name));
-    case "wait":
-      return group.world.advance(next.ms);
-    case "answer":
-      return group.answer(next.server);
     case "prepare":
       return group.prepare(next.names, next.server);
-    case "move":
-    case "take":
-      return group[next.kind](next.names, next.server, next.hinted);
-    case "retire":
-      return group.retire();
     case "reconnect":
       return page.updates.connect();
-    case "cut":
-      return group.cut(next.server, ...next.close);
-    case "toggle":
-    case "stall":
-    case "freeze":
-      return group[next.kind](next.server);
-    case "drop":
-      return next.names.forEach((name) => group.dropped.add(name));
-    case "resync":
-      return next.names.forEach((name) => group.resync(name));
-    case "service":
-      group.service = !group.service;
-      return;
-    case "metadata":
-      group.metadata = next.metadata;
+    default:
+      return group.act(next);
   }
 }
 

@@ -1,7 +1,6 @@
 """The page with data of every kind: documents and their changes, text and images in which nothing runs, collections."""
 
 import asyncio
-import base64
 import json
 import re
 import sys
@@ -14,6 +13,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.axe import RULES, SCHEMES, violations
+from tests.e2e.embedding import PNG
 from tests.e2e.page import MINUS, becomes, connected
 from tests.e2e.payloads import DOCUMENTS, SERIES, csv
 from tests.e2e.test_page_accessibility import SIZES
@@ -31,9 +31,6 @@ SCORE = {"home": {"name": "AEK", "goals": 1}, "away": {"name": "PAOK", "goals": 
 OWNED = "document.title = 'owned'; window.owned = true"
 HTML = f'<!doctype html><title>Hi</title><script>{OWNED}</script><img src=x onerror="{OWNED}">'
 SVG = f'<svg xmlns="http://www.w3.org/2000/svg" onload="{OWNED}"><script>{OWNED}</script></svg>'
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAADCAIAAAA2iEnWAAAAEElEQVR42mP8z8AARAwQCgAf7gP9i18U1AAAAABJRU5ErkJggg=="
-)
 JSON = "application/json"
 OF_SERIES = "application/vnd.diem.series+json"
 MERGE = "application/merge-patch+json"

@@ -19,14 +19,14 @@ export PIP_ROOT_USER_ACTION := ignore
   install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium kafka nginx postgres prometheus spark autobahn
 
 help:
-	@echo "make run      installs what is missing and starts DIEM with its page"
+	@echo "make run      installs what is missing and starts DIEM with its page and the examples"
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
 	@echo "also: check unit contract integration e2e client-test walks pauses conformance cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages lock clean"
 
 run: install page
-	@$(VENV)/bin/diem up $(RUN_ARGS)
+	@$(VENV)/bin/diem up --pages examples $(RUN_ARGS)
 
 # The run itself installs the requirements of Kafka and Spark, in parallel with the tests that need neither.
 test: test-parts

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.e2e.test_page_kinds import write
 from tests.support.guides import blocks
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
@@ -26,6 +27,7 @@ INDEX: Final = """<!doctype html>
 <div id="root"></div>
 <script type="module" src="/src/main.jsx"></script>
 """
+VAN: Final = {"street": "Main St", "speed": 30}
 MAIN: Final = """
 import { createElement, StrictMode } from "react";
 import { createRoot } from "react-dom/client";
@@ -115,16 +117,16 @@ async def test_a_page_on_a_dev_server_is_live_where_its_origin_is_allowed_and_is
         running(tmp_path, options=options) as system,
         dev_server(tmp_path / "vite", port, f"{system.page}config.json"),
     ):
-        await system.put({"/load/GR": 5000})
+        await write(system, "/vans/7", VAN)
         mine, _ = await opened(browser, allowed)
         await expect(mine.locator("#state")).to_have_text("open")
-        await expect(mine.locator("#load")).to_have_text("5000 MW")
+        await expect(mine.locator("#van")).to_have_text("30 km/h in Main St")
 
         # The system's own page, beside it.
-        own, _ = await opened(browser, f"{system.page}example.html")
-        await system.put({"/load/GR": 5001})
-        await expect(mine.locator("#load")).to_have_text("5001 MW")
-        await expect(own.locator("#load")).to_have_text("5001 MW")
+        own, _ = await opened(browser, f"{system.page}?view=data&endpoint=/vans/7")
+        await write(system, "/vans/7", {**VAN, "speed": 31})
+        await expect(mine.locator("#van")).to_have_text("31 km/h in Main St")
+        await expect(own.get_by_role("treeitem", name="changed: speed: was 30 now 31")).to_be_visible()
 
         # A dev server's other name is another origin.
         remedy = f"{foreign} is not an allowed origin; start with --origin {foreign}"
@@ -144,4 +146,4 @@ async def test_a_page_on_a_dev_server_is_live_where_its_origin_is_allowed_and_is
         assert (await system.status("websocket-1"))["refused"]["limit"] >= 1
         await own.close()
         await expect(third.locator("#state")).to_have_text("open")
-        await expect(third.locator("#load")).to_have_text("5001 MW")
+        await expect(third.locator("#van")).to_have_text("31 km/h in Main St")

@@ -1,33 +1,71 @@
-"""The README's ten lines of the SDK, as the example page that every Data Service serves."""
+"""The pages of README.md and "Get started": each shows what is written, without a reload."""
 
-import re
+import asyncio
+import os
+import shutil
+import sys
 from pathlib import Path
+from typing import Final
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
-from tests.support.running import ROOT, running
+from tests.support.guides import Block, blocks
+from tests.support.running import ROOT, Running, running
 
 pytestmark = pytest.mark.chromium
 
+README: Final = ROOT / "README.md"
+GET_STARTED: Final = ROOT / "docs" / "guide" / "get-started.md"
+EXAMPLES: Final = ROOT / "examples"
+
+
+def files(guide: Path) -> list[Block]:
+    return [block for block in blocks(guide) if block.names_file]
+
+
+async def run_writes(guide: Path, containing: str, system: Running) -> None:
+    """Run the commands of a guide that write, and contain a text."""
+    found = [command for block in blocks(guide) if block.words == ("sh",) for command in block.commands]
+    writes = [command for command in found if containing in command and ("curl" in command or "diem p" in command)]
+    assert writes
+    for command in writes:
+        here = command.replace("http://localhost:8080/", system.page).replace(".diem/", f"{system.state_dir}/")
+        script = f'diem() {{ "{sys.executable}" -m deploy "$@"; }}; {here}'
+        environment = {**os.environ, "DIEM_STATE_DIR": str(system.state_dir)}
+        process = await asyncio.create_subprocess_exec("bash", "-c", script, cwd=ROOT, env=environment)
+        assert await process.wait() == 0, command
+
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_example_shows_the_load_and_each_change_of_it(tmp_path: Path, browser: Browser) -> None:
-    async with running(tmp_path) as system:
-        await system.put({"/load/GR": 5000})
+async def test_the_pages_of_the_first_guides_show_what_is_written(tmp_path: Path, browser: Browser) -> None:
+    pages = tmp_path / "examples"
+    shutil.copytree(EXAMPLES, pages)
+    for block in files(GET_STARTED):
+        (tmp_path / block.words[1]).write_text(block.text)
+    errors: list[str] = []
+
+    async def opened(name: str) -> Page:
         page = await browser.new_page()
-        errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
-        await page.goto(f"{system.page}example.html")
-        await expect(page.locator("#load")).to_have_text("5000 MW")
-        await system.put({"/load/GR": 5001})
-        await expect(page.locator("#load")).to_have_text("5001 MW")
-        await page.click("#stop")
+        await page.goto(f"{system.page}{name}")
+        return page
+
+    async with running(tmp_path, options=("--pages", str(pages))) as system:
+        scores, book, van = [await opened(name) for name in ("scores.html", "book.html", "van.html")]
+        await run_writes(README, "/scores/42", system)
+        await expect(scores.locator("#games li")).to_have_text(["Ajax 1:0 Porto"])
+        await run_writes(README, "/book/ACME", system)
+        await expect(book.locator("#book")).to_have_text("100.5  20\n----  \n99.4  310", use_inner_text=True)
+        await expect(book.locator("#state")).to_have_text("live")
+        await run_writes(GET_STARTED, "diem put /vans/7", system)
+        await expect(van.locator("#van")).to_have_text("30 km/h in Main St")
+        await run_writes(GET_STARTED, "diem patch /vans/7", system)
+        await expect(van.locator("#van")).to_have_text("50 km/h in Main St")
         assert errors == []
 
 
-def test_the_readme_shows_the_example_that_is_served() -> None:
-    example = (ROOT / "client/public/example.js").read_text().partition("\n")[2]
-    shown = re.search(r"```js\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert shown is not None
-    assert shown[1] == example
+def test_the_readme_shows_the_examples_that_are_served() -> None:
+    assert {block.words[1]: f"{block.text}\n" for block in files(README)} == {
+        f"examples/{name}": (EXAMPLES / name).read_text() for name in ("scores.js", "book.js", "book.py")
+    }

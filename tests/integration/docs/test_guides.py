@@ -6,6 +6,7 @@ What needs another machine, root or a package registry is marked in the Markdown
 import asyncio
 import os
 import re
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -30,7 +31,7 @@ ALL: Final = [ROOT / "README.md", ROOT / "docs" / "going-public.md", *sorted(GUI
 PORTS: Final = ("8080", "8101", "8123")
 INSTEAD: Final = {
     # Installed before the tests run.
-    "make run": "diem up",
+    "make run": "diem up --pages examples",
     ". .venv/bin/activate": "true",
     "make spark": "true",
     # What servers have recorded by then depends on the clock.
@@ -87,7 +88,7 @@ def walking(tmp_path: Path) -> Walking:
         websocket = ("--websocket-port", ports["8101"]) if "8101" in ports else ()
         up = ("--free-ports", "--port", ports["8080"], *websocket, *options)
         directory = tmp_path / "walk"
-        directory.mkdir()
+        shutil.copytree(ROOT / "examples", directory / "examples")
 
         async def is_up() -> None:
             if not has_sources:

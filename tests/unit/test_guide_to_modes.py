@@ -1,4 +1,4 @@
-"""The README's table of modes has the figures of the committed report, each with the run that it is of."""
+"""The table of modes in the guide has the figures of the committed report, each with the run that it is of."""
 
 import json
 import re
@@ -14,7 +14,7 @@ FRAMES_PER_S: Final = 4_500
 
 
 def rows() -> list[re.Match[str]]:
-    return [found for line in (ROOT / "README.md").read_text().splitlines() if (found := ROW.fullmatch(line))]
+    return [found for line in (ROOT / "docs/guide/modes.md").read_text().splitlines() if (found := ROW.fullmatch(line))]
 
 
 def runs_of(mode: str) -> list[dict[str, Any]]:

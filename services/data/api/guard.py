@@ -409,4 +409,6 @@ def unauthorised_write(scope: Scope) -> Response:
     """Return the answer to a write without a valid write key, and record it."""
     origin = Headers(scope=scope).get("origin", "")
     security_log.record(SecurityEvent.WRONG_WRITE_KEY, address=client_address(scope), origin=origin, code=401)
-    return unauthorised("a write needs a write key of this server as a bearer token")
+    return unauthorised(
+        "a write needs a write key of this server as a bearer token; that of `diem up` is in .diem/write.key"
+    )

@@ -142,7 +142,7 @@ class Terminal:
             *(("Metadata", url) for url in topology.metadata_urls),
             *([] if operator is None else [("Operator", f"{operator[0]} (sign in with {operator[1]})")]),
             ("Logs", str(state_dir / "logs")),
-            ("Write", diem_command("put", *where, "/my/endpoint", "FILE.csv", "--unit", "MW", "--resolution", "PT1H")),
+            ("Write", diem_command("put", *where, "/my/endpoint", "FILE.json")),
             ("Watch", diem_command("watch", *where, "/my/endpoint")),
             ("Status", diem_command("status", *where)),
             ("Stop", "Ctrl-C"),

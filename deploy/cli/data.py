@@ -98,7 +98,7 @@ def put_command(
     zone: Annotated[
         str | None, typer.Option(help="Time zone of times without an offset, such as Europe/Athens, for CSV.")
     ] = None,
-    area: Annotated[str | None, typer.Option(help="Bidding zone or other area of a series, such as GR.")] = None,
+    area: Annotated[str | None, typer.Option(help="Area of a series, such as a city or GR.")] = None,
     quantity: Annotated[str | None, typer.Option(help="What a series measures, such as price or load.")] = None,
     title: TitleOption = None,
     ttl: TtlOption = None,

@@ -21,6 +21,8 @@ if [ ! -x "$uv" ] && ! "$python" -m pip config list | grep -Eq '(index-url|no-in
 fi
 if [ -x "$uv" ]; then
   if [ -n "${PIP_CERT:-}" ]; then export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"; fi
+  # The authorities that pip trusts, too: those of the system, of which a company's proxy may be one.
+  export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}"
   if "$uv" pip install --quiet --python "$python" ${compile:+--compile-bytecode} "$@"; then exit 0; fi
   echo "uv has failed, trying pip ..." >&2
 fi

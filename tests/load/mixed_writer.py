@@ -31,7 +31,7 @@ _REFUSED: Final = (httpx.codes.NOT_FOUND, httpx.codes.GONE, httpx.codes.PRECONDI
 _PATCHES: Final = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
 OPERATIONS: Final = frozenset(
     {
-        *("sized", "octets", "notices", "expiring", "renewed", "made", "deleted"),
+        *("sized", "octets", "notices", "expiring", "renewed", "made", "passing", "deleted"),
         *("merge", "json", "conditional"),
     }
 )
@@ -213,16 +213,15 @@ class MixedWriter(Writer):
             await self._send(self._living[name])
 
     async def _play(self, name: str) -> None:
-        """Make or delete a member of a collection, or change it."""
-        # None expires: the time of that is known too roughly to judge its collection on a slow disk.
+        """Make or delete a member of a collection, or change it; some expire."""
         if name in self._members and self._random.random() < 0.6:
             self._members.discard(name)
             await self._delete(name)
             return
-        is_new = name not in self._members
+        is_new, ttl = name not in self._members, self._random.choice((0, 0, *TTLS))
         (stamp,) = self._stamps([name]).values()
         value = contents.document(name, stamp, self._other())
-        single = Single.of("made" if is_new else mix.GAMES, name, value)
+        single = Single.of("passing" if ttl else "made" if is_new else mix.GAMES, name, value, ttl)
         headers = {"If-None-Match": "*"} if is_new and self._random.random() > 0.6 else {}
         if await self._send(single, headers=headers, refusals=_REFUSED):
             self._members.add(name)

@@ -24,10 +24,12 @@ class Expiry(NamedTuple):
     before: float
     """The version that follows; infinite if there is none."""
     earliest: float
-    latest: float
-    """Time from which it is due."""
     certain: bool
-    """Whether nothing was written before it was due."""
+    """Whether nothing was written before it must have happened."""
+    due: float
+    """Time from which its version is accepted; that of a change whose answer came then."""
+    gone: float
+    """Time at which it must have happened; infinite if the store has answered too little since to prove that."""
 
 
 class Endpoint:
@@ -40,7 +42,9 @@ class Endpoint:
         expiries: that may have been, by version.
     """
 
-    def __init__(self, changes: Iterable[Accepted], uncertain: Sequence[Uncertain], end: float = inf) -> None:
+    def __init__(
+        self, changes: Iterable[Accepted], uncertain: Sequence[Uncertain], answers: "Answers", end: float = inf
+    ) -> None:
         # The same version twice is the same change, or renews its time to live: its answer counts at its first time.
         first: dict[int, Accepted] = {}
         renewals: dict[int, dict[str, Accepted]] = defaultdict(dict)
@@ -50,11 +54,11 @@ class Endpoint:
                 first[change.version] = change
             renewals[change.version].setdefault(change.key, change)
         self.changes = [first[version] for version in sorted(first)]
-        self.expiries = list(_expiries(self.changes, renewals))
+        self.expiries = list(_expiries(self.changes, renewals, answers))
         due = {change.version: change.time for change in self.changes}
         for expiry in self.expiries:
-            if expiry.certain and expiry.latest < end:
-                due.setdefault(expiry.version + 1, expiry.latest)
+            if expiry.certain and expiry.due < end:
+                due.setdefault(expiry.version + 1, expiry.due)
         self.versions = sorted(due)
         self.times = [due[version] for version in self.versions]
         pairs = sorted((time, version) for version, time in due.items())
@@ -113,10 +117,31 @@ class Endpoint:
         """Return whether it exists at the end of the observation."""
         if not self.changes or self.changes[-1].gone:
             return False
-        return not any(expiry.before == inf and expiry.latest < end for expiry in self.expiries)
+        return not any(expiry.before == inf and expiry.due < end for expiry in self.expiries)
 
 
-def _expiries(changes: Sequence[Accepted], renewals: Mapping[int, Mapping[str, Accepted]]) -> Iterator[Expiry]:
+class Answers:
+    """When the store had answered what it was sent after some time: by then it has deleted what expired before.
+
+    It does so with the next writes, or with those after them if these are as many as fit into one transaction.
+    """
+
+    def __init__(self, accepted: Iterable[Accepted]) -> None:
+        begun = sorted((change.begun, change.time) for change in accepted)
+        self._begun = [begin for begin, _ in begun]
+        self._first = list(accumulate((time for _, time in reversed(begun)), min))[::-1]
+        self.last = max((time for _, time in begun), default=0.0)
+        """Time of the last answer."""
+
+    def after(self, time: float) -> float:
+        """Return the time of the first answer to a write that began later; infinite if there is none."""
+        at = bisect_right(self._begun, time)
+        return self._first[at] if at < len(self._first) else inf
+
+
+def _expiries(
+    changes: Sequence[Accepted], renewals: Mapping[int, Mapping[str, Accepted]], answers: Answers
+) -> Iterator[Expiry]:
     """Yield what may have expired: nothing that was replaced before it was due."""
     ttl, begun, time = 0.0, 0.0, 0.0
     for change, following in pairwise([*changes, None]):
@@ -129,9 +154,14 @@ def _expiries(changes: Sequence[Accepted], renewals: Mapping[int, Mapping[str, A
             continue
         earliest, latest = begun + ttl - EARLY, time + ttl
         if following is None or following.time >= earliest:
-            before = inf if following is None else following.version
-            certain = following is None or following.begun > latest
-            yield Expiry(change.version, before, earliest, latest, certain)
+            gone = answers.after(answers.after(latest + EARLY))
+            if following is None:
+                # At the end the store has nothing else to do.
+                due = min(gone, max(latest, answers.last))
+                yield Expiry(change.version, inf, earliest, certain=True, due=due, gone=gone)
+            else:
+                certain = following.begun > gone
+                yield Expiry(change.version, following.version, earliest, certain, due=gone, gone=gone)
 
 
 Stamps = dict[int, set[int]]
@@ -175,8 +205,6 @@ def _after(value: Any, change: Mapping[str, Any] | None) -> Any:
 
 TICKS: Final = 3
 """Versions of a collection that may be ahead of the time of their write: as many writes within a millisecond."""
-LATE: Final = 10.0
-"""Seconds within which an expired endpoint is deleted, if nothing disturbs the Data Service."""
 
 
 class Span(NamedTuple):
@@ -280,8 +308,7 @@ def _changes(parts: Sequence[Sequence[Span]]) -> Iterator[tuple[int, float]]:
     What happens within some milliseconds is one change, or none: the last endpoint may go where another one comes.
     """
     now: list[bool | None] = [False] * len(parts)
-    before: bool | None = False
-    first, time = 0, 0.0
+    before, first, time = False, 0, 0.0
     events = [(span, number) for number, spans in enumerate(parts) for span in spans]
     events.sort(key=lambda event: event[0].version)
     for place, (span, number) in enumerate(events, 1):
@@ -289,8 +316,11 @@ def _changes(parts: Sequence[Sequence[Span]]) -> Iterator[tuple[int, float]]:
         first, time = first or span.least, max(time, span.time)
         if place < len(events) and events[place][0].version - span.version <= TICKS:
             continue
-        after = True if True in now else None if None in now else False
-        if before is not None and after is not None and before != after:
+        after = True in now
+        if None in now and not after:
+            # It came or went since ``first`` if it is otherwise when it is known again.
+            continue
+        if before != after:
             yield first, time
         before, first, time = after, 0, 0.0
 
@@ -315,12 +345,11 @@ def spans_of(endpoint: Endpoint, uncertain: Sequence[Uncertain], faults: Sequenc
             first = max(version + 1, version + int(1000 * (expiry.earliest - time)))
             if first >= expiry.before:
                 continue
-            found.append(Span(first, None, expiry.latest, False if expiry.certain else None, first))
-            over = expiry.latest + LATE
-            last = version + int(1000 * (over - change.begun))
-            calm = not any(expiry.earliest <= fault.end + LATE and fault.start <= over for fault in faults)
-            if expiry.certain and calm and last < expiry.before:
-                found.append(Span(last, False, over, False, last))
+            found.append(Span(first, None, expiry.due, False if expiry.certain else None, first))
+            if expiry.certain and expiry.gone < inf:
+                last = version + int(1000 * (expiry.gone - change.begun))
+                if last < expiry.before:
+                    found.append(Span(last, False, expiry.gone, False, last))
     return found
 
 
@@ -342,8 +371,9 @@ class Ledger:
         for write in uncertain:
             writes[write.endpoint].append(write)
         names = changes.keys() | writes.keys()
-        self._endpoints = {name: Endpoint(changes[name], writes[name], end) for name in names}
-        self._nothing = Endpoint((), [])
+        answers = Answers(change for each in changes.values() for change in each)
+        self._endpoints = {name: Endpoint(changes[name], writes[name], answers, end) for name in names}
+        self._nothing = Endpoint((), [], answers)
         self._end = end
         below: dict[str, dict[str, list[list[Span]]]] = defaultdict(lambda: defaultdict(list))
         for name, endpoint in self._endpoints.items():

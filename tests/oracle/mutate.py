@@ -334,6 +334,36 @@ def shown_expired(history: History, random: Random) -> History:
     return _change_one(history, random, change)
 
 
+def shown_member(history: History, random: Random) -> History:
+    """Add an expired member to the list that a client holds of a collection."""
+    ledger, lists, final = _ledger(history), dict(history.lists), history.final or {}
+    expiring = [(name, endpoint.expiries) for name, endpoint in ledger.endpoints() if endpoint.expiries]
+
+    def expired(collection: Collection, version: int) -> list[str]:
+        over = [
+            name
+            for name, expiries in expiring
+            if f"{name.rpartition('/')[0]}/" == collection.name
+            and any(expiry.certain and expiry.version < version < expiry.before for expiry in expiries)
+        ]
+        is_last = version == final.get(collection.name)
+        listable = ledger.members_at_end(collection.name) if is_last else collection.bounds(version)[1]
+        return sorted({*over} - listable)
+
+    def change(events: list[Event]) -> list[Event] | None:
+        places = [index for index, event in enumerate(events) if event.kind == Kind.HELD]
+        for place in random.sample(places, len(places)):
+            event = events[place]
+            collection = ledger.collection(event.endpoint)
+            if collection is not None and (names := expired(collection, event.version)):
+                listed = [*lists.get(event.code, ()), random.choice(names)]
+                lists[stamp := fingerprint(listed)] = listed
+                return [*events[:place], event._replace(code=stamp), *events[place + 1 :]]
+        return None
+
+    return replace(_change_one(history, random, change), lists=lists)
+
+
 def other_base(history: History, random: Random) -> History:
     """Accept a write with ``If-Match`` after another version than the one that it names."""
     known: dict[str, list[Accepted]] = {}
@@ -370,6 +400,7 @@ CONTROLS: dict[str, Callable[[History, Random], History]] = {
     "forbidden": forbidden,
     "missing-member": missing_member,
     "shown-expired": shown_expired,
+    "shown-member": shown_member,
     "other-base": other_base,
 }
 """Every negative control of docs/reliability.md section 4.3."""
@@ -389,6 +420,7 @@ EXPECTED: dict[str, set[str]] = {
     "forbidden": {"Forbidden"},
     "missing-member": {"WrongMembers"},
     "shown-expired": {"NotConverged"},
+    "shown-member": {"WrongMembers"},
     "other-base": {"WrongBase"},
 }
 """Classes of violations that the oracle must report for a control."""

@@ -89,7 +89,8 @@ class Simulation:
             del self._expiries[name]
             self._next(name, now, 0)
         for name in self.names:
-            if self._restless and self.random.random() < self._rate:
+            # What expires is written less often, so that it does.
+            if self._restless and self.random.random() < self._rate * (0.1 if name[1] == "t" else 1.0):
                 self._change(name, now)
         for name in self._collections:
             listed = sorted(each for each in self.names if each.startswith(name) and self._stamps.get(each))
@@ -184,6 +185,6 @@ class Simulation:
                 client.raw += 1
                 client.log(now, Kind.UPDATE, name, self._latest[name])
                 # Some come without data, and this client does not fetch.
-                if client.with_data and self._stamps[name] % 5:
+                if client.with_data and (not self._stamps[name] or self._stamps[name] % 5):
                     client.log(now, Kind.HELD, name, self._latest[name], self._stamps[name])
                 client.subscribed[name] = now

@@ -202,6 +202,17 @@ def test_member_that_expires_leaves_the_collection() -> None:
     }
 
 
+def test_member_outlives_its_time_only_until_the_store_has_answered_what_came_later() -> None:
+    changes = [accepted(2, "/g/1"), accepted(3, "/g/2", ttl=2.0), accepted(6, "/g/2", stamp=3)]
+    events = [*subscribed("/g/"), *seen(held(2.1, 1, "/g/"), held(3.1, 2, "/g/"))]
+    # Written again before a store with much to do came to its deletion: never gone.
+    assert broken(changes, events, lists=LISTS) == set()
+    proof = [accepted(5.3, "/h"), accepted(5.5, "/h", stamp=1)]
+    assert broken([*changes, *proof], events, lists=LISTS) == {"Behind", "NotConverged"}
+    both = [*events, *seen(held(5.3, 1, "/g/"), held(6.1, 2, "/g/"))]
+    assert broken([*changes, *proof], both, lists=LISTS) == set()
+
+
 def test_wiped_store_has_no_members_until_they_are_written_again() -> None:
     changes = [accepted(2, "/g/1"), accepted(3, "/g/2"), accepted(9, "/g/2")]
     events = [*subscribed("/g/"), *seen(held(2.1, 1, "/g/"), held(3.1, 2, "/g/"), held(9.1, 3, "/g/"))]

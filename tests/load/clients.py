@@ -105,6 +105,8 @@ class ClientPool:
         """The prefixes of the clients that are limited."""
         self.lists: dict[int, tuple[str, ...]] = {}
         """What collections listed, by stamp."""
+        self.pause = 0.0
+        """Longest delay of a report in seconds: for so long the clients read nothing."""
         self.visits = [] if plan.trace is None else read_visits(plan.trace)
         wants: list[list[str] | None] = [list(visit.endpoints) for visit in self.visits] or [None] * plan.clients
         self.clients = [self._client(number, http, mine) for number, mine in enumerate(wants)]
@@ -244,6 +246,7 @@ class ClientPool:
             "refreshed": sum(client.refreshed for client in self.clients),
             "not_refreshed": sum(not client.refreshed for client in self.clients) if self.credentials else 0,
             "cpu": round(process_time(), 3),
+            "pause": round(self.pause, 3),
         }
 
 
@@ -303,7 +306,9 @@ async def _obey(pool: ClientPool, orders: asyncio.StreamReader, tasks: asyncio.T
 
 async def _tick(pool: ClientPool) -> None:
     while True:
+        due = monotonic() + REPORT_SECONDS
         await asyncio.sleep(REPORT_SECONDS)
+        pool.pause = max(pool.pause, monotonic() - due)
         for client in pool.clients:
             client.watch()
         _say(pool.figures())

@@ -22,6 +22,8 @@ FELT = {"cut-black-hole", "upstream-black-hole", "all-brokers-down"}
 """Faults that clients must notice: a run in which none does proves nothing."""
 HARNESS_SHARE = 0.8
 """Largest share of a CPU for each of the harness's two processes, so that they are not the bottleneck."""
+HARNESS_PAUSE_SECONDS = 2.0
+"""Longest pause of the load clients: broken promises of a run with a longer one say nothing of the system."""
 
 
 def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> list[Goal]:
@@ -59,9 +61,7 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
         lost, evicted = figures["clients"]["without_data"], sum(figures["evicted"].values())
         goals.append(Goal("updates without the data that was asked for", "", 1, lost, at_least=True))
         goals.append(Goal("retained updates that lost their data to others", "", 1, evicted, at_least=True))
-    for part in ("clients", "writer"):
-        share = figures["cpu_seconds"][part] / figures["run_seconds"]
-        goals.append(Goal(f"share of one CPU, load {part}", "", HARNESS_SHARE, round(share, 2)))
+    goals += _goals_of_harness(figures, is_clean=report.clean)
     if not scenario.faults:
         rate = round(scenario.rate * RATE_SHARE, 1)
         goals.append(Goal("updates accepted", "1/s", rate, figures["accepted_per_s"], at_least=True))
@@ -77,6 +77,15 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
             least = round((fault.end - fault.start) / 2, 2)
             goals.append(Goal(f"{fault.kind} was felt, time behind", "s", least, round(behind, 2), at_least=True))
     return goals
+
+
+def _goals_of_harness(figures: dict[str, Any], *, is_clean: bool) -> Iterator[Goal]:
+    for part in ("clients", "writer"):
+        share = figures["cpu_seconds"][part] / figures["run_seconds"]
+        yield Goal(f"share of one CPU, load {part}", "", HARNESS_SHARE, round(share, 2))
+    if not is_clean:
+        # Clients without CPU are behind, and do not answer pings, whatever the system does.
+        yield Goal("longest pause of the load clients", "s", HARNESS_PAUSE_SECONDS, figures["clients"]["pause"])
 
 
 def _goals_of_mix(scenario: Scenario, figures: dict[str, Any]) -> Iterator[Goal]:

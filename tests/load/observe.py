@@ -41,6 +41,7 @@ FIGURES = (
         "refreshed",
         "not_refreshed",
         "forbidden",
+        "pause",
     ),
 )
 REST = "rest"

@@ -59,10 +59,6 @@ class PlanOptions:
     """Expected lifetime of a plan, over which the cost of moves is spread."""
     hold_out: float = 0.2
     """Share of the clients held out, for whom a plan made from the others is evaluated; 0 for none."""
-    reference: bool = False
-    """True to compare with Mt-KaHyPar in the report, if installed: takes longer than the plan."""
-    polish: bool = False
-    """True to improve a new placement by V-cycles of Mt-KaHyPar, if installed: it then depends on the package."""
 
     def __post_init__(self) -> None:
         if not self.servers or min(self.servers) < 1:

@@ -16,7 +16,6 @@ from learning.placement.instance import Instance
 from learning.placement.multilevel import Search, search_placement
 from learning.placement.objective import ROUNDING, balance, migration_cost, part_loads, server_of_endpoint
 from learning.placement.options import PlanOptions, Problem, search_views
-from learning.placement.polish import polish
 from learning.placement.publish import HeldOut, Obstacle, choose_candidate, evaluate, is_uneven
 from learning.placement.refine import Movement, perturb, refine
 from learning.placement.relabel import relabel
@@ -33,7 +32,7 @@ HOT_SHARES: Final = (1.0, 0.5, 0.25)
 """Shares of what is left of the movement budget that new hot endpoints may take: the first after which loads are even.
 The rest of it evens them out."""
 NEW: Final = "new"
-"""Name of the candidate from scratch; with clients held out, also of the polished one if polishing gained nothing."""
+"""Name of the candidate from scratch."""
 HOT_ROUNDS: Final = 2
 """Rounds of choosing the hot set for a placement, then placing the rest again."""
 BALANCE_ROUNDS: Final = 4
@@ -88,7 +87,7 @@ def plan(
     candidates = [
         replace(
             evaluate(problem, placement, partitions, current=current, name=name),
-            held_out=held_out.get(name, held_out.get(NEW)),
+            held_out=held_out.get(name),
         )
         for name, placement, partitions in _candidates(problem, current, uneven=uneven)
     ]
@@ -135,10 +134,6 @@ def _candidates(problem: Problem, current: Parts | None, *, uneven: bool) -> Ite
         if current is not None:
             placement = relabel(placement, current, leaves, options.servers, migration_cost(problem.instance))
         yield NEW, placement, leaves
-        tight = replace(problem, options=options.with_margin)
-        polished = polish(tight, placement, leaves) if options.polish else None
-        if polished is not None:
-            yield report.POLISHED, polished, leaves
 
 
 def solve(problem: Problem) -> tuple[Parts, int]:

@@ -1,12 +1,10 @@
-"""Report a plan beside baselines and Mt-KaHyPar, for the clients of the window and for those held out."""
+"""Report a plan beside baselines, for the clients of the window and for those held out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from learning.placement import baselines, mt_kahypar
-from learning.placement.blocks import Floats, Parts
+from learning.placement import baselines
+from learning.placement.blocks import Parts
 from learning.placement.instance import Instance
 from learning.placement.objective import (
     clients_of_servers,
@@ -19,9 +17,6 @@ from learning.placement.objective import (
 )
 from learning.placement.options import Problem
 from learning.placement.publish import EvaluatedPlacement, PublishDecision
-
-POLISHED = "polished"
-"""Name of the candidate improved by Mt-KaHyPar."""
 
 
 def build_report(
@@ -68,7 +63,6 @@ def build_report(
     return {
         "pays": decision.pays,
         "why": decision.why,
-        "polished_by": f"Mt-KaHyPar {mt_kahypar.version()}" if best.name == POLISHED else None,
         "partitions": best.partitions,
         "hot": {
             "endpoints": int(hot.sum()),
@@ -92,7 +86,7 @@ def build_report(
 
 
 def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], servers: int) -> dict[str, Any]:
-    instance, backend, options = problem.instance, problem.backend, problem.options
+    instance, backend = problem.instance, problem.backend
     result: dict[str, Any] = {}
     for name, (placement, partitions) in placements.items():
         part = server_of_endpoint(placement, partitions, servers)
@@ -108,28 +102,7 @@ def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], serv
     least = problem.balance_lower_bound(hot, servers)
     result["bounds"] = {"max_over_mean_load": _round(least)}
     result["gaps"] = {"max_over_mean_load": _round(figures["max_over_mean_load"] / least - 1)}
-    solved = solve_with_mt_kahypar(problem, problem.load(hot), servers) if options.reference else None
-    if solved is not None:
-        reference = fan_out(backend, solved, servers).mean
-        result["mt_kahypar"] = {
-            "fan_out": _round(reference),
-            "max_over_mean_load": _round(problem.balance(solved, servers)),
-        }
-        result["gaps"]["mt_kahypar"] = _round(figures["fan_out"] / reference - 1)
     return result
-
-
-def solve_with_mt_kahypar(problem: Problem, load: Floats, servers: int) -> Parts | None:
-    """Return Mt-KaHyPar's placement on ``servers``: negative where ``load`` is 0. None where it is not installed."""
-    cold = load > 0
-    if mt_kahypar.version() is None or not cold.any():
-        return None
-    number = np.where(cold, np.cumsum(cold) - 1, -1).astype(np.int32)
-    sets = problem.backend.contract(number, int(cold.sum()))
-    part = np.full(load.size, -1, np.int32)
-    options = problem.options
-    part[cold] = mt_kahypar.partition(sets, load[cold], servers, options.epsilon, seed=options.seed)
-    return part
 
 
 def _moved(instance: Instance, part: Parts, current: Parts | None) -> dict[str, float]:

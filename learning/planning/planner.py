@@ -81,7 +81,6 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
         hot_budget=request.hot_budget,
         capacity=None if capacity is None else float(capacity * clones),
         movement_budget=request.movement,
-        polish=True,
         margin=MARGIN,
     )
     roles = ROLES if request.costs is None else read_role_costs(request.costs, ROLES)
@@ -194,13 +193,13 @@ def _obstacle(
 ) -> dict[str, Any] | None:
     """Return what keeps a plan from saving: the budget of moves if a plan without it does, else its obstacle.
 
-    ``search`` makes the plan without the budget, without polishing, which would only make it better; None: that is not
-    compared. It takes ten times the CPU time of a plan within a budget, which is a warm start.
+    ``search`` makes the plan without the budget; None: that is not compared. It takes ten times the CPU time of a plan
+    within a budget, which is a warm start.
     """
     found: dict[str, Any] | None = None
     if search is not None:
         with suppress(Infeasible):
-            best = search(replace(options, movement_budget=None, polish=False))
+            best = search(replace(options, movement_budget=None))
             if best.saves:
                 moves, why = best.report["moved"]["plan"]["subscriptions"], best.why
                 found = {"kind": str(Obstacle.MOVEMENT), "budget": options.movement_budget, "moves": moves, "why": why}
@@ -265,7 +264,7 @@ def _mode_costs(
         of_proxies = 0.0 if system.proxy is None else alone.frames_us + alone.connections_us
         result = dict(figures)
         for name, own in figures.items():
-            if name not in {"bounds", "gaps", "mt_kahypar"}:
+            if name not in {"bounds", "gaps"}:
                 result[name] = dict(own)
                 for prefix in ("", "held_out_"):
                     if (links := own.get(f"{prefix}connections")) is not None:

@@ -99,8 +99,6 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
     yield from _clients(report.get("clients") or {})
     if hot.get("all"):
         yield "These are all endpoints with subscribers: mode x does the same without a plan"
-    if report.get("polished_by"):
-        yield f"Polished by {report['polished_by']}: with another version, or without it, the plan would differ"
     yield from _savings(report)
     yield from _comparison(report)
     yield _effect_in_mode(report)
@@ -199,9 +197,7 @@ def _connections(report: Mapping[str, Any]) -> str:
 
 
 def _gaps(figures: Mapping[str, Any]) -> str:
-    gaps = figures["gaps"]
-    best = f", and by {percent(gaps['mt_kahypar'])} above Mt-KaHyPar's (fan-out)" if "mt_kahypar" in gaps else ""
-    return f"planned is above the lower bound by {percent(gaps['max_over_mean_load'])} (max/mean load){best}"
+    return f"planned is above the lower bound by {percent(figures['gaps']['max_over_mean_load'])} (max/mean load)"
 
 
 def plans_table(plans: Iterable[PlanStatus]) -> Table:

@@ -83,12 +83,6 @@ def test_figures_of_clients_held_out_are_beside_those_of_the_window(capsys: pyte
     assert "  for clients that it was not made from (67 were held out); for those of the window 40.000 ms" in lines
 
 
-def test_gap_to_the_reference_solver_is_shown_if_known(capsys: pytest.CaptureFixture[str]) -> None:
-    found = report()
-    found["servers"]["4"]["gaps"]["mt_kahypar"] = 0.07
-    assert any(line.endswith("and by 7 % above Mt-KaHyPar's (fan-out)") for line in shown(capsys, found))
-
-
 def test_moves_and_savings_are_sentences() -> None:
     moved, hot, saved, costs, *_ = sentences(report())
     assert moved == "1,200 of 5,000 endpoints would move, with 18.3 % of the subscriptions; 24 partitions"
@@ -109,12 +103,6 @@ def test_clients_of_each_server_are_beside_what_it_accepts() -> None:
     accepted = "of 10,000 (DIEM_WEBSOCKET_CAPACITY)"
     assert few == f"Clients of each of 2 servers: 9,000, 3,000; the fullest has 9,000 {accepted}"
     assert many == f"Clients of each of 20 servers: {'600, ' * 16}...; the fullest has 601 {accepted}"
-
-
-def test_a_polished_plan_names_the_version() -> None:
-    polished = list(sentences(report(polished_by="Mt-KaHyPar 1.7")))
-    assert any(line.startswith("Polished by Mt-KaHyPar 1.7:") for line in polished)
-    assert len(polished) == len(list(sentences(report(polished_by=None)))) + 1
 
 
 def test_mode_x_is_named_where_every_endpoint_would_be_hot() -> None:

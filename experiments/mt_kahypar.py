@@ -1,10 +1,9 @@
-"""Mt-KaHyPar (Gottesbueren et al., ALENEX'21), an optional package: place from scratch, or improve a placement.
+"""Mt-KaHyPar (Gottesbueren et al., ALENEX'21), an optional package: place from scratch.
 
 One thread and a fixed seed make runs reproducible. Weights are integers of 32 bits there: loads are rounded up, so that
 a limit it keeps is kept, and the weights of sets are scaled until no sum overflows.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from itertools import pairwise
@@ -13,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from learning.placement.blocks import Block, Floats, Ints, Parts
+from learning.placement.options import Problem
 
 _LOAD_UNITS: Final = 1 << 29
 """Total load of all vertices, in units."""
@@ -39,30 +39,27 @@ def partition(sets: Block, load: Floats, k: int, epsilon: float, *, seed: int, p
     return np.array(input_.graph.partition(input_.context).get_partition(), np.int32)
 
 
-def improve(sets: Block, load: Floats, part: Parts, max_load: Sequence[float], *, seed: int) -> Parts:
-    """Return ``part`` after a V-cycle: contracted within its parts, then refined on every level.
-
-    ``max_load`` is the limit of each part. The result may exceed it if ``part`` does. Every vertex has a part.
-
-    Raises:
-        ImportError: it is not installed.
-    """
-    input_ = _Input(sets, load, len(max_load), 0.05, seed=seed, preset="DEFAULT")
-    most = np.clip(np.floor(np.asarray(max_load) / load.sum() * _LOAD_UNITS), 1, 2**31 - 1)
-    input_.context.set_individual_target_block_weights(most.astype(np.int64).tolist())
-    placed = input_.graph.create_partitioned_hypergraph(input_.context, len(max_load), part.tolist())
-    placed.improve_partition(input_.context, 1)
-    return np.array(placed.get_partition(), np.int32)
+def solve(problem: Problem, load: Floats, servers: int) -> Parts | None:
+    """Return a placement on ``servers``: negative where ``load`` is 0. None where it is not installed."""
+    cold = load > 0
+    if version() is None or not cold.any():
+        return None
+    number = np.where(cold, np.cumsum(cold) - 1, -1).astype(np.int32)
+    sets = problem.backend.contract(number, int(cold.sum()))
+    part = np.full(load.size, -1, np.int32)
+    options = problem.options
+    part[cold] = partition(sets, load[cold], servers, options.epsilon, seed=options.seed)
+    return part
 
 
-def _package() -> Any:  # noqa: ANN401 - the package has no types
+def _package() -> Any:
     import mtkahypar  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415 - an optional package
 
     return mtkahypar
 
 
 @cache
-def _solver() -> Any:  # noqa: ANN401
+def _solver() -> Any:
     """Initialise the package, once a process: with one thread."""
     return _package().initialize(1)
 

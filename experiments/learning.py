@@ -21,7 +21,7 @@ import numpy as np
 
 from experiments.picture import Bar, Group, Row, draw
 from learning.costs import DEFAULT
-from learning.placement.backend import NumpyBackend
+from learning.placement.backend import Backend
 from learning.placement.baselines import murmur2
 from learning.placement.blocks import Parts
 from learning.placement.instance import Instance
@@ -65,7 +65,7 @@ def generalisation(base: Population, servers: int, clients: int, stay_s: float |
     options = PlanOptions(servers=(servers,), partitions=servers, current_partitions=servers, hot_budget=0.0)
     outcome = plan(made, options, DEFAULT, current)
     figures = outcome.report["servers"][str(servers)]
-    backend = NumpyBackend(others.blocks(), len(others.endpoints))
+    backend = Backend(others.blocks(), len(others.endpoints))
 
     def gain(key: str) -> float:
         # With ample subscribers nobody is held out.

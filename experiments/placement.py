@@ -31,7 +31,7 @@ import numpy as np
 from experiments import mt_kahypar, placement_baselines, placement_spark
 from experiments.picture import Bar, Group, Row, draw
 from learning.costs import DEFAULT, Costs
-from learning.placement.backend import NumpyBackend
+from learning.placement.backend import Backend
 from learning.placement.baselines import all_baselines
 from learning.placement.blocks import Mask, Parts
 from learning.placement.instance import Instance
@@ -233,7 +233,7 @@ def _reference(made: Planned, servers: int) -> Parts:
 
 def problem_of(instance: Instance, costs: Costs = COSTS, **options: Any) -> Problem:
     """Return the problem of a plan."""
-    backend = NumpyBackend(instance.blocks(), len(instance.endpoints))
+    backend = Backend(instance.blocks(), len(instance.endpoints))
     return Problem(instance, backend, costs, PlanOptions(**options))
 
 

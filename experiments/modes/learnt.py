@@ -8,7 +8,7 @@ import numpy as np
 
 from learning.costs import DEFAULT
 from learning.modes.configuration import PARTITIONS
-from learning.placement.backend import NumpyBackend
+from learning.placement.backend import Backend
 from learning.placement.baselines import murmur2
 from learning.placement.blocks import Parts
 from learning.placement.instance import from_events
@@ -37,7 +37,7 @@ class Learnt(NamedTuple):
 def learn(events: Iterable[bytes], seconds: float, servers: int) -> Learnt:
     """Return the plan for a number of servers from the events of a generated trace of so many seconds."""
     instance = from_events(events, Window(START_MS, START_MS + int(seconds * 1000)))
-    backend = NumpyBackend(instance.blocks(), len(instance.endpoints))
+    backend = Backend(instance.blocks(), len(instance.endpoints))
     # It is for the clients that it is learnt from: none are held out.
     options = PlanOptions((servers,), partitions=PARTITIONS, current_partitions=PARTITIONS, hold_out=0.0)
     now = murmur2(instance.endpoints, PARTITIONS)

@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,67 +17,15 @@ INCREMENTAL_SHARE = 0.4
 """Share of the pins up to which evaluating the sets that changed, before and after, is faster than evaluating all."""
 
 
-class Backend(Protocol):
-    """All subscription sets of an instance, in blocks. Every method blocks until it has the sum over the blocks.
+class Backend:
+    """All subscription sets of an instance, in blocks, which are evaluated one by one: memory for one beyond the sets.
 
-    Sums are exact, so that backends agree bit for bit however they divide the sets into blocks.
+    Sums are exact, so that results do not depend on how the sets are divided into blocks.
+
+    Args:
+        parts: the blocks.
+        endpoints: E: pins are below it.
     """
-
-    @property
-    def endpoints(self) -> int:
-        """E: pins are below it."""
-
-    def fan_out(self, part: Parts, k: int) -> Ints:
-        """Sum of :func:`fanout.fan_out`."""
-
-    def weight_by_part(self, part: Parts, k: int) -> Ints:
-        """Sum of :func:`fanout.weight_by_part`."""
-
-    def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
-        """Sum of :func:`fanout.fan_out_change`."""
-
-    def removal_savings(self, part: Parts, k: int) -> Ints:
-        """Sum of :func:`fanout.removal_savings`."""
-
-    def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
-        """Sum of :func:`fanout.affinity`; not to be modified by the caller."""
-
-    def delivered(self, rates: Ints, part: Parts, k: int) -> Ints:
-        """Sum of :func:`fanout.delivered`."""
-
-    def attracted(self, rates: Ints, part: Parts) -> Ints:
-        """Sum of :func:`fanout.attracted`."""
-
-    def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
-        """Sum of :func:`fanout.squared_loads`."""
-
-    def count_clients(self) -> int:
-        """Sum of :func:`blocks.count_clients`."""
-
-    def fold(self, share: float, *, held_out: bool) -> "Backend":
-        """A backend of the blocks of :func:`blocks.fold`."""
-
-    def begin_level(self, group: Parts) -> None:
-        """Prepare blocks by :func:`fanout.regroup` for :meth:`gains`, until the next level or :meth:`end_levels`."""
-
-    def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
-        """Sum of :func:`fanout.gains` over the blocks of this level."""
-
-    def end_levels(self) -> None:
-        """Free the blocks of the last level."""
-
-    def count_pairs(self, longest: int) -> int:
-        """Sum of :func:`blocks.count_pairs`."""
-
-    def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
-        """Sum of :func:`blocks.cosubscription`, with sorted indices."""
-
-    def contract(self, label: Parts, count: int) -> Block:
-        """The blocks of :func:`blocks.contract`, through :func:`blocks.merge_equal_sets`."""
-
-
-class NumpyBackend:
-    """Blocks in this process, evaluated one by one: beyond the sets, memory for one block."""
 
     def __init__(self, parts: Sequence[Block], endpoints: int) -> None:
         self._blocks = list(parts)
@@ -87,24 +35,27 @@ class NumpyBackend:
         self._last: dict[tuple[int, int], tuple[Parts, Floats]] = {}
 
     def fan_out(self, part: Parts, k: int) -> Ints:
-        """See :class:`Backend`."""
+        """Sum of :func:`fanout.fan_out`."""
         return self._sum(lambda block: fanout.fan_out(block, part, k), np.zeros(k + 1, np.int64))
 
     def weight_by_part(self, part: Parts, k: int) -> Ints:
-        """See :class:`Backend`."""
+        """Sum of :func:`fanout.weight_by_part`."""
         return self._sum(lambda block: fanout.weight_by_part(block, part, k), np.zeros(k + 1, np.int64))
 
     def fan_out_change(self, before: Parts, part: Parts, k: int, client_weight: float) -> Ints:
-        """See :class:`Backend`."""
+        """Sum of :func:`fanout.fan_out_change`."""
         run = partial(fanout.fan_out_change, before=before, part=part, k=k, client_weight=client_weight)
         return self._sum(run, np.zeros((2, 2 * k + 1), np.int64))
 
     def removal_savings(self, part: Parts, k: int) -> Ints:
-        """See :class:`Backend`."""
+        """Sum of :func:`fanout.removal_savings`."""
         return self._sum(lambda block: fanout.removal_savings(block, part, k), np.zeros(self.endpoints, np.int64))
 
     def affinity(self, part: Parts, k: int, sharpness: int) -> Floats:
-        """See :class:`Backend`. When few sets changed since the last call, only these are evaluated."""
+        """Sum of :func:`fanout.affinity`; not to be modified by the caller.
+
+        When few sets changed since the last call, only these are evaluated.
+        """
         before, total = self._last.get((k, sharpness), (None, None))
         changed = None if before is None else self._sets_with(np.flatnonzero(before != part))
         if changed is not None and total is not None:
@@ -125,49 +76,49 @@ class NumpyBackend:
         return blocks.concatenate([blocks.select_sets(block, rows) for block, rows in found])
 
     def delivered(self, rates: Ints, part: Parts, k: int) -> Ints:
-        """See :class:`Backend`."""
+        """Sum of :func:`fanout.delivered`."""
         return self._sum(lambda block: fanout.delivered(block, rates, part, k), np.zeros(k, np.int64))
 
     def attracted(self, rates: Ints, part: Parts) -> Ints:
-        """See :class:`Backend`."""
+        """Sum of :func:`fanout.attracted`."""
         return self._sum(lambda block: fanout.attracted(block, rates, part), np.zeros(self.endpoints, np.int64))
 
     def squared_loads(self, rates: Ints, part: Parts, k: int) -> Ints:
-        """See :class:`Backend`."""
+        """Sum of :func:`fanout.squared_loads`."""
         return self._sum(lambda block: fanout.squared_loads(block, rates, part, k), np.zeros(k, np.int64))
 
     def count_clients(self) -> int:
-        """See :class:`Backend`."""
+        """Sum of :func:`blocks.count_clients`."""
         return self._sum(blocks.count_clients, 0)
 
-    def fold(self, share: float, *, held_out: bool) -> "NumpyBackend":
-        """See :class:`Backend`."""
+    def fold(self, share: float, *, held_out: bool) -> "Backend":
+        """A backend of the blocks of :func:`blocks.fold`."""
         parts = [blocks.fold(block, self.endpoints, share, held_out=held_out) for block in self._blocks]
-        return NumpyBackend(parts, self.endpoints)
+        return Backend(parts, self.endpoints)
 
     def begin_level(self, group: Parts) -> None:
-        """See :class:`Backend`."""
+        """Prepare blocks by :func:`fanout.regroup` for :meth:`gains`, until the next level or :meth:`end_levels`."""
         self._level = [fanout.regroup(block, group) for block in self._blocks]
 
     def gains(self, side: npt.NDArray[np.uint8]) -> Floats:
-        """See :class:`Backend`."""
+        """Sum of :func:`fanout.gains` over the blocks of this level."""
         return sum((fanout.gains(block, side) for block in self._level), np.zeros(side.size))
 
     def end_levels(self) -> None:
-        """See :class:`Backend`."""
+        """Free the blocks of the last level."""
         self._level = []
 
     def count_pairs(self, longest: int) -> int:
-        """See :class:`Backend`."""
+        """Sum of :func:`blocks.count_pairs`."""
         return sum(blocks.count_pairs(block, longest) for block in self._blocks)
 
     def cosubscription(self, cold: Mask, share: float, longest: int) -> sparse.csr_array:
-        """See :class:`Backend`."""
+        """Sum of :func:`blocks.cosubscription`, with sorted indices."""
         graphs = (blocks.cosubscription(block, cold, share, longest) for block in self._blocks)
         return reduce(operator.add, graphs)
 
     def contract(self, label: Parts, count: int) -> Block:
-        """See :class:`Backend`."""
+        """The blocks of :func:`blocks.contract`, through :func:`blocks.merge_equal_sets`."""
         return blocks.merge_equal_sets((blocks.contract(block, label, count) for block in self._blocks), count)
 
     def _sum(self, run: Callable[[Block], T], start: T) -> T:

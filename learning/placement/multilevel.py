@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse  # type: ignore[import-untyped]
 
-from learning.placement.backend import Backend, NumpyBackend
+from learning.placement.backend import Backend
 from learning.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
 from learning.placement.objective import NEGLIGIBLE, View, overload, planned_fan_out
 from learning.placement.refine import perturb, refine
@@ -134,7 +134,7 @@ def coarsen(backend: Backend, load: Floats, cold: Parts, search: Search) -> list
         placed = label >= 0
         sets = last.backend.contract(label, count)
         of_cluster = sum_by_cell(label[placed], last.load[placed], count)
-        levels.append(_Level(NumpyBackend([sets], count), of_cluster, np.zeros(count, np.int32), label))
+        levels.append(_Level(Backend([sets], count), of_cluster, np.zeros(count, np.int32), label))
         edges = contract_graph(edges, label, count)
     return levels
 

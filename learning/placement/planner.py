@@ -9,7 +9,7 @@ import numpy as np
 from diem.protocol.partition_map import MAX_PARTITIONS
 from learning.costs import Costs
 from learning.placement import hot, report
-from learning.placement.backend import Backend, NumpyBackend
+from learning.placement.backend import Backend
 from learning.placement.baselines import Infeasible, lpt
 from learning.placement.blocks import Floats, Mask, Parts
 from learning.placement.instance import Instance
@@ -76,7 +76,7 @@ def plan(
     Raises:
         Infeasible: the load cannot be balanced, because of the endpoint in the error.
     """
-    backend = backend or NumpyBackend(instance.blocks(), len(instance.endpoints))
+    backend = backend or Backend(instance.blocks(), len(instance.endpoints))
     problem = Problem(instance, backend, costs, options, verdict_costs=verdict_costs)
     now = None
     if current is not None:

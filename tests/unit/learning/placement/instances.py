@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
-from learning.placement.backend import NumpyBackend
+from learning.placement.backend import Backend
 from learning.placement.blocks import Block, Parts
 from learning.placement.instance import Instance
 
@@ -30,8 +30,8 @@ def instance(rates: list[float], *sets: tuple[list[int], int]) -> Instance:
     )
 
 
-def backend(made: Instance, blocks: int = 1) -> NumpyBackend:
-    return NumpyBackend(made.blocks(blocks), len(made.endpoints))
+def backend(made: Instance, blocks: int = 1) -> Backend:
+    return Backend(made.blocks(blocks), len(made.endpoints))
 
 
 def sets_of(made: Instance) -> Sets:

@@ -93,9 +93,6 @@ def run_command(
     ] = DEFAULT_WINDOW,
     begin: Annotated[str | None, typer.Option("--from", help="Start of the window (ISO 8601).")] = None,
     end: Annotated[str | None, typer.Option("--to", help="End of the window (ISO 8601).")] = None,
-    pairs: Annotated[
-        bool, typer.Option("--pairs", help="Also compute which endpoints are subscribed together; this takes long.")
-    ] = False,
     name: Annotated[str | None, typer.Option(help="Name of the statistics. Default: the end of the window.")] = None,
 ) -> int:
     """Read recorded traffic into tables, and compute the statistics of a window."""
@@ -103,7 +100,7 @@ def run_command(
         raise typer.BadParameter(f"--source is kafka, files or none, not {source}")
     if name is not None and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) is None:
         raise typer.BadParameter("--name has letters, digits, '.', '_' and '-'")
-    wanted = None if follow or not statistics else pipeline.WindowOptions(parse_window(window, begin, end), name, pairs)
+    wanted = None if follow or not statistics else pipeline.WindowOptions(parse_window(window, begin, end), name)
     state = StateDir(state_dir)
     chosen = _source(source, state, folder, kafka)
     # Records of a topic are not removed.

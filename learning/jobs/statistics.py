@@ -24,9 +24,7 @@ from learning.jobs.warehouse import WINDOW_FILE, NoTraffic, Warehouse
 from learning.statistics.constants import (
     DUPLICATE_OVERLAP_MS,
     HISTORY_MS,
-    LARGE_SET,
     LATE_MS,
-    MAX_PAIRS,
     MIN_HELD_MS,
     MINUTE_MS,
     SILENCE_MS,
@@ -37,10 +35,9 @@ from learning.statistics.window import Window
 ORDERS: Final = {
     "endpoints": ("endpoint",),
     "sets": ("endpoints",),
-    "pairs": ("weight", "first", "second"),
     "waste": ("edge",),
 }
-"""Sort columns of each table; weights descend."""
+"""Sort columns of each table."""
 
 
 class Tables(NamedTuple):
@@ -48,8 +45,6 @@ class Tables(NamedTuple):
 
     endpoints: DataFrame
     sets: DataFrame
-    pairs: DataFrame | None
-    """Only on request: a set of d endpoints takes d^2 / 2 rows."""
     waste: DataFrame
     summary: Summary
     events: DataFrame
@@ -105,8 +100,6 @@ def compute(
     warehouse: Warehouse,
     window: Window,
     name: str | None = None,
-    *,
-    pairs: bool = False,
     warn: Callable[[str], None] = lambda _text: None,
 ) -> Path:
     """Compute and write the statistics of a window; return their folder, which appears once complete.
@@ -119,13 +112,12 @@ def compute(
         warehouse: source of the events, and destination.
         window: the window.
         name: name of the folder, which is replaced if it exists; by default that of the window.
-        pairs: whether to compute the table ``pairs``.
         warn: called with a sentence for each unusable history.
     """
     cache = CachedFrames()
     try:
         table = tables.events(spark, warehouse)
-        computed = statistics(history.read(table, warehouse, window, warn), window, cache, pairs=pairs)
+        computed = statistics(history.read(table, warehouse, window, warn), window, cache)
         folder = write(computed, window, warehouse.statistics / (name or window.name), warehouse.staging)
         history.save(table, warehouse, computed.events, window)
         return folder
@@ -150,10 +142,7 @@ def write(computed: Tables, window: Window, folder: Path, staging: BucketPath | 
         shutil.rmtree(leftover, ignore_errors=True)
     new.mkdir(parents=True)
     for name in ORDERS:
-        frame: DataFrame | None = getattr(computed, name)
-        if frame is None:
-            continue
-        tables.write_local(_sorted(name, frame), new / f"{name}.parquet", staging)
+        tables.write_local(_sorted(name, getattr(computed, name)), new / f"{name}.parquet", staging)
         if not any((new / f"{name}.parquet").glob("part-*")):
             raise SparkFailed(f"the table {name} is not in {new}: do all workers have the warehouse at this path?")
     content = json.dumps(window_json(window, computed.summary), indent=2)
@@ -167,14 +156,13 @@ def write(computed: Tables, window: Window, folder: Path, staging: BucketPath | 
 
 def _sorted(name: str, frame: DataFrame) -> DataFrame:
     """Return the rows of a table in order, also across the files by name."""
-    ascending = [column != "weight" for column in ORDERS[name]]
     if name == "sets":
         # There may be as many rows as clients: each task sorts a range and writes a file.
-        return frame.orderBy(*ORDERS[name], ascending=ascending)
-    return frame.repartition(1).sortWithinPartitions(*ORDERS[name], ascending=ascending)
+        return frame.orderBy(*ORDERS[name])
+    return frame.repartition(1).sortWithinPartitions(*ORDERS[name])
 
 
-def statistics(events: DataFrame, window: Window, cache: CachedFrames, *, pairs: bool = False) -> Tables:
+def statistics(events: DataFrame, window: Window, cache: CachedFrames) -> Tables:
     """Return the statistics of a window.
 
     Args:
@@ -182,7 +170,6 @@ def statistics(events: DataFrame, window: Window, cache: CachedFrames, *, pairs:
             :func:`learning.jobs.history.read`.
         window: the window.
         cache: holds the intermediate frames; freed by the caller once the tables are written.
-        pairs: whether to compute the table ``pairs``.
     """
     timed = events.select("*", F.unix_millis("time").alias("at"))
     distinct = cache(timed.dropDuplicates(["id"]))
@@ -199,7 +186,6 @@ def statistics(events: DataFrame, window: Window, cache: CachedFrames, *, pairs:
     return Tables(
         endpoints,
         sets,
-        _pairs(sets, numbered) if pairs else None,
         _waste(counts),
         _summary(timed, window, (lasting, connected, sets, endpoints), count_duplicate_recorders(distinct, window)),
         distinct,
@@ -285,28 +271,6 @@ def _sets(held: DataFrame, connected: DataFrame, numbered: DataFrame) -> DataFra
     )
 
 
-def _pairs(sets: DataFrame, numbered: DataFrame) -> DataFrame:
-    """Return the table ``pairs``: the heaviest pairs of endpoints, by name, within one set."""
-    firsts = sets.where(F.size("endpoints") <= LARGE_SET).withColumn("first", F.explode("endpoints"))
-    greater = F.filter("endpoints", lambda other: other > F.col("first"))
-    heaviest = (
-        firsts.select("first", F.explode(greater).alias("second"), "weight", "clients")
-        .groupBy("first", "second")
-        .agg(F.sum("weight").alias("weight"), F.sum("clients").alias("clients"))
-        .orderBy(F.desc("weight"), "first", "second")
-        .limit(MAX_PAIRS)
-    )
-    names = {
-        which: numbered.select(F.col("index").alias(which), F.col("endpoint").alias(f"name_{which}"))
-        for which in ("first", "second")
-    }
-    return (
-        heaviest.join(names["first"], "first", "inner")
-        .join(names["second"], "second", "inner")
-        .select(F.col("name_first").alias("first"), F.col("name_second").alias("second"), "weight", "clients")
-    )
-
-
 def _waste(counts: DataFrame) -> DataFrame:
     """Return the table ``waste``: updates that each process received, delivered and discarded."""
     discarded = F.when(F.col("delivered") == 0, F.col("taken")).otherwise(0)
@@ -342,7 +306,7 @@ def _summary(
         ),
         lasting.agg(number.alias("sessions"), F.count_if("unended").alias("unended")),
         connected.agg(number.alias("clients")),
-        sets.agg(number.alias("sets"), F.count_if(F.size("endpoints") > LARGE_SET).alias("large_sets")),
+        sets.agg(number.alias("sets")),
         endpoints.agg(number.alias("endpoints")),
         twins,
     )

@@ -58,8 +58,6 @@ class WindowOptions:
 
     window: Window | int
     name: str | None
-    pairs: bool = False
-    """Also compute the table ``pairs``."""
 
 
 def warehouse(state_dir: Path, place: PurePath | None = None) -> Warehouse:
@@ -104,7 +102,7 @@ def run(
             if isinstance(window, int):
                 window = statistics.last_window(spark, here, window)
             with terminal.counting("computing statistics"):
-                folder = statistics.compute(spark, here, window, wanted.name, pairs=wanted.pairs, warn=terminal.warn)
+                folder = statistics.compute(spark, here, window, wanted.name, terminal.warn)
             _print_statistics(folder, terminal)
             return folder
     return None

@@ -23,7 +23,3 @@ BUSY_SHARE: Final = 0.05
 """Share of busy minutes in a window."""
 LATE_MS: Final = 300_000
 """Delay after which an event counts as late."""
-MAX_PAIRS: Final = 1000
-"""Maximum number of rows in the table of pairs."""
-LARGE_SET: Final = 256
-"""Sets with more endpoints are left out of the pairs, whose number grows with the square."""

@@ -36,15 +36,6 @@ class SetRow(NamedTuple):
     clients: int
 
 
-class PairRow(NamedTuple):
-    """Two endpoints that are in the same sets, with the sums over these sets."""
-
-    first: str
-    second: str
-    weight: int
-    clients: int
-
-
 class WasteRow(NamedTuple):
     """Updates that one process received, delivered, and received without any subscriber."""
 
@@ -68,7 +59,6 @@ class Summary(NamedTuple):
     clients: int
     sets: int
     endpoints: int
-    large_sets: int
     twins: int
     """Names that two processes used at once; their counts are added up as if they were one process."""
     active_minutes: int
@@ -97,7 +87,6 @@ class Statistics:
     summary: Summary
     endpoints: tuple[EndpointRow, ...]
     sets: tuple[SetRow, ...]
-    pairs: tuple[PairRow, ...]
     waste: tuple[WasteRow, ...]
 
 

@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
-from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from diem.protocol.traffic import Counted, TrafficEvent, Type
@@ -11,14 +10,12 @@ from learning.statistics.constants import (
     DUPLICATE_OVERLAP_MS,
     ENDED_MS,
     HISTORY_MS,
-    LARGE_SET,
     LATE_MS,
-    MAX_PAIRS,
     MIN_HELD_MS,
     MINUTE_MS,
     SILENCE_MS,
 )
-from learning.statistics.model import EndpointRow, PairRow, SetRow, Statistics, Summary, UsageRow, WasteRow
+from learning.statistics.model import EndpointRow, SetRow, Statistics, Summary, UsageRow, WasteRow
 from learning.statistics.parsing import sequence_number
 from learning.statistics.window import Window
 
@@ -217,11 +214,10 @@ def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
         clients=len(clients.connected),
         sets=len(sets),
         endpoints=len(endpoints),
-        large_sets=sum(len(row.endpoints) > LARGE_SET for row in sets),
         twins=count_duplicate_recorders(events, window),
         active_minutes=_active_minutes(lasting, window),
     )
-    return Statistics(window, summary, endpoints, sets, _pairs(sets, endpoints), _waste(counts))
+    return Statistics(window, summary, endpoints, sets, _waste(counts))
 
 
 def recorded_since(events: Iterable[TrafficEvent], window: Window) -> int | None:
@@ -310,20 +306,6 @@ def _sets(clients: ClientTotals, index: Mapping[str, int]) -> tuple[SetRow, ...]
             weight[key] += share
             count[key] += 1
     return tuple(SetRow(key, weight[key], count[key]) for key in sorted(weight))
-
-
-def _pairs(sets: Iterable[SetRow], endpoints: tuple[EndpointRow, ...]) -> tuple[PairRow, ...]:
-    weight, clients = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
-    for row in sets:
-        if len(row.endpoints) <= LARGE_SET:
-            for pair in combinations(row.endpoints, 2):
-                weight[pair] += row.weight
-                clients[pair] += row.clients
-    heaviest = sorted(weight, key=lambda pair: (-weight[pair], pair))[:MAX_PAIRS]
-    return tuple(
-        PairRow(endpoints[pair[0]].endpoint, endpoints[pair[1]].endpoint, weight[pair], clients[pair])
-        for pair in heaviest
-    )
 
 
 def _waste(counts: Iterable[TrafficEvent]) -> tuple[WasteRow, ...]:

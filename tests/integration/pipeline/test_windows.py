@@ -93,7 +93,7 @@ def warehouse(spark: "SparkSession", arrivals: list[Arrival], tmp_path_factory: 
     for window, way in zip(WINDOWS, ways, strict=True):
         with way:
             cache = CachedFrames()
-            computed = statistics(events, window, cache, pairs=True)
+            computed = statistics(events, window, cache)
             write(computed, window, warehouse.statistics / window.name)
             cache.free()
     events.unpersist()
@@ -103,7 +103,7 @@ def warehouse(spark: "SparkSession", arrivals: list[Arrival], tmp_path_factory: 
 def test_statistics_in_spark_equal_the_reference(warehouse: Warehouse, arrivals: list[Arrival]) -> None:
     for window in WINDOWS:
         expected, folder = reference.statistics(arrivals, window), warehouse.statistics / window.name
-        for name in ("endpoints", "sets", "pairs", "waste"):
+        for name in ("endpoints", "sets", "waste"):
             read = [tuple(row.values()) for row in pq.read_table(folder / f"{name}.parquet").to_pylist()]
             if name == "sets":
                 read = [(tuple(endpoints), *others) for endpoints, *others in read]
@@ -124,7 +124,7 @@ def test_statistics_in_spark_equal_the_reference(warehouse: Warehouse, arrivals:
 
 def test_a_plan_from_statistics_of_spark_equals_that_from_events(warehouse: Warehouse, arrivals: list[Arrival]) -> None:
     window = WINDOWS[0]
-    options = PlanOptions(servers=(2,), current_partitions=2, epsilon=0.3, hot_budget=0.0, reference=True)
+    options = PlanOptions(servers=(2,), current_partitions=2, epsilon=0.3, hot_budget=0.0)
     from_all = from_events((encode(event) for event, _ in arrivals), window)
     instance = read_statistics(warehouse.statistics / window.name)
     expected, found = plan(from_all, options, COSTS), plan(instance, options, COSTS)

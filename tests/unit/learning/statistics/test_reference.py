@@ -6,7 +6,7 @@ from datetime import date
 import pytest
 
 from diem.protocol.traffic import Accessed, TrafficEvent, Type
-from learning.statistics.model import EndpointRow, PairRow, SetRow, Statistics, UsageRow, WasteRow
+from learning.statistics.model import EndpointRow, SetRow, Statistics, UsageRow, WasteRow
 from learning.statistics.reference import Arrival, recorded_since, statistics, union_length, usage
 from learning.statistics.window import Window
 from tests.support.traffic import BEGIN, MINUTE, Life
@@ -49,7 +49,7 @@ def sets(found: Statistics) -> list[tuple[list[str], int, int]]:
 
 def test_without_events_all_tables_are_empty() -> None:
     found = of()
-    assert (found.endpoints, found.sets, found.pairs, found.waste) == ((), (), (), ())
+    assert (found.endpoints, found.sets, found.waste) == ((), (), ())
     assert set(found.summary) == {0}
 
 
@@ -97,7 +97,6 @@ def test_equal_sets_are_merged_and_their_weights_added() -> None:
     made = [session(one, each, 10, 10 + each, "/b", "/a", client=each) for each in (1, 2, 3)]
     found = of(*made, alive(one))
     assert found.sets == (SetRow((0, 1), 360, 3),)
-    assert found.pairs == (PairRow("/a", "/b", 360, 3),)
 
 
 @pytest.mark.parametrize(("ms", "has"), [(999, False), (1000, True)])
@@ -262,15 +261,6 @@ def test_waste_is_updates_received_and_delivered_to_nobody() -> None:
         two.counts(minute(11), minute(12)),
     )
     assert found.waste == (WasteRow("proxy-1", 0, 0, 0, 0.0), WasteRow("websocket-1", 60, 5, 50, 50 / 60))
-
-
-def test_large_sets_are_left_out_of_the_pairs() -> None:
-    one = life()
-    names = [f"/e{number}" for number in range(257)]
-    large = [one.event(Type.SUBSCRIBE, minute(10), 1, 1, *names[at : at + 100]) for at in (0, 100, 200)]
-    found = of(large, session(one, 2, 10, None, "/a", "/b", client=2), alive(one))
-    assert [(row.first, row.second) for row in found.pairs] == [("/a", "/b")]
-    assert (found.summary.large_sets, found.summary.sets) == (1, 2)
 
 
 def test_the_length_of_a_union_counts_overlaps_once() -> None:

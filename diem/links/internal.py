@@ -238,7 +238,6 @@ class InternalListener:
         port: port to bind, 0 for a free one.
         key: the keys that are accepted.
         addresses: further addresses (``host:port``) at which clients reach it behind address translation.
-        bearer: accept the key as a bearer token for all paths, as clients of earlier releases send it.
         ready: returns the reason why the process is not ready, None if it is.
         status: returns the process's status as JSON values.
         channels: path -> handler of the links to it.
@@ -266,7 +265,6 @@ class InternalListener:
         fallback: "AsgiFallback | None" = None,
         sockets: Path | None = None,
         addresses: Collection[str] = (),
-        bearer: bool = False,
         tls: ServerTls | None = None,
         reserved: bool = False,
     ) -> None:
@@ -276,7 +274,6 @@ class InternalListener:
         self._pages = {"/metrics": self._metrics, "/status": self._reply_status, **(pages or {})}
         self._keys = KeyRing.of(key)
         self._addresses = frozenset(addresses)
-        self._bearer = bearer
         self._ready = ready
         self._status = status
         self.unproved = Pool[InternalConnection](
@@ -363,7 +360,7 @@ class InternalListener:
                 return _unauthorised("the proof is wrong")
             found = self._keys.find(auth.key.id)
             roles = found[1] if found else frozenset()
-        elif self._bearer or path in BEARER_PATHS:
+        elif path in BEARER_PATHS:
             roles = self._keys.roles_of_bearer(given[0])
             if not roles:
                 return _unauthorised("that is not the key")

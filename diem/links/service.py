@@ -58,11 +58,6 @@ class ServiceSettings(Protocol):
         ...
 
     @property
-    def internal_bearer(self) -> bool:
-        """True if the key is accepted as a bearer token."""
-        ...
-
-    @property
     def internal_tls_certificate(self) -> Path | None:
         """Certificate of the internal listener beyond this machine."""
         ...
@@ -118,7 +113,6 @@ async def internal_service(
         fallback=fallback,
         sockets=settings.internal_sockets,
         addresses=settings.internal_addresses,
-        bearer=settings.internal_bearer,
         tls=internal_tls(settings, settings.internal_host, on_reload),
         reserved=settings.supervised,
     )

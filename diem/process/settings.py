@@ -109,12 +109,6 @@ class ProcessSettings(BaseModel):
         description="Further addresses (IP:port) at which others reach the internal listener, where addresses are "
         "translated on the way.",
     )
-    internal_bearer: bool = Field(
-        default=False,
-        validation_alias="DIEM_INTERNAL_BEARER",
-        description="Accept the internal key as a bearer token, as processes of earlier releases send it; only while "
-        "these are replaced.",
-    )
     internal_ca_file: Path | None = Field(
         default=None,
         validation_alias="DIEM_INTERNAL_CA_FILE",

@@ -74,7 +74,6 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         sockets=settings.internal_sockets,
         tls=internal_tls(settings, settings.internal_host, life.on_reload),
         addresses=settings.internal_addresses,
-        bearer=settings.internal_bearer,
         reserved=True,  # by the composite itself, or by its supervisor
     )
     await internal.start()

@@ -82,7 +82,7 @@ def get_command(
 
 def put_command(
     endpoint: EndpointArgument,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The data; `-` reads standard input, as JSON.")],
+    file: Annotated[str, typer.Argument(metavar="[FILE]", help="The data. Default: standard input, as JSON.")] = PIPE,
     *,
     media_type: Annotated[
         str | None,
@@ -244,7 +244,10 @@ def read_file(file: str) -> bytes:
             with Path(file).open("rb") as opened:
                 content = opened.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise UnusableFile(file, error.strerror or str(error)) from error
+        remedy = (
+            "; JSON itself is read from standard input: echo '...' | diem ..." if file.startswith(("{", "[")) else ""
+        )
+        raise UnusableFile(file, f"{error.strerror or error}{remedy}") from error
     if len(content) > MAX_FILE_BYTES:
         raise UnusableFile(file, f"larger than {MAX_FILE_BYTES} bytes, which no endpoint holds: split it, as by month")
     return content

@@ -263,12 +263,12 @@ def test_patch_and_put_read_standard_input(
     diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = Server(monkeypatch, httpx.Response(200, json={"version": 6, "changed": False}))
-    for words in (("patch", "/a"), ("put", "/a", "-")):
+    for words in (("patch", "/a"), ("put", "/a", "-"), ("put", "/a")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"home":2}')))
         assert diem(*words, *URL) == 0
-    assert [request.content for request in server.requests] == [b'{"home":2}'] * 2
+    assert [request.content for request in server.requests] == [b'{"home":2}'] * 3
     assert server.requests[1].headers["Content-Type"] == DOCUMENT
-    assert capsys.readouterr().out == "/a unchanged since version 6\n" * 2
+    assert capsys.readouterr().out == "/a unchanged since version 6\n" * 3
 
 
 @pytest.mark.usefixtures("write_key")
@@ -279,6 +279,11 @@ def test_standard_input_that_is_no_json_names_the_option(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"time,value\n")))
     assert diem("put", "/a", "-", *URL, "--unit", "MW") == 1
     assert "this is no JSON; standard input is JSON: name another type with --type" in capsys.readouterr().err
+
+
+def test_json_in_place_of_a_file_is_led_to_standard_input() -> None:
+    with pytest.raises(UnusableFile, match=r"echo '\.\.\.' \| diem"):
+        read_file('{"home": 2}')
 
 
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def on_http_error(_request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     status = error.status_code
-    return problem(status, _CODES.get(status, "error"), _title(status), headers=error.headers)
+    return problem(status, _CODES.get(status, "error"), error.detail, headers=error.headers)
 
 
 async def on_defect(_request: Request, _error: Exception) -> Response:

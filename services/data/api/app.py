@@ -170,7 +170,8 @@ def _other_paths(page: Page) -> ASGIApp:
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in {"GET", "HEAD"}:
-            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
+            detail = f"a file is only read; endpoints are written below {PREFIX}, as {PREFIX}/my/endpoint"
+            raise HTTPException(405, detail, headers={"Allow": "GET, HEAD"})
         response = await page.file(Request(scope, receive))
         await response(scope, receive, send)
 

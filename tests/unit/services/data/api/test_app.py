@@ -22,6 +22,11 @@ async def test_405_lists_the_methods_of_the_path(rest: Rest, method: str, path: 
     assert set(response.headers["allow"].split(", ")) == allow
 
 
+async def test_a_write_to_a_path_of_files_names_that_of_endpoints(rest: Rest) -> None:
+    response = await rest.writer.put("/game/42", json={})
+    assert "/v1/data/my/endpoint" in response.json()["detail"]
+
+
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/endpoints/", "/v2/data", "/nothing"])
 async def test_an_unknown_path_is_answered_with_the_paths_that_there_are(rest: Rest, path: str) -> None:
     response = await rest.reader.get(path)

@@ -11,13 +11,12 @@ import typer
 from deploy.cli.options import (
     NoCluster,
     StateDirOption,
-    UnusableFile,
     find_cluster,
     run_interactive,
     with_kafka_options,
 )
 from deploy.system.state_dir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
+from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle
@@ -25,7 +24,6 @@ from learning.costs import DEFAULT, read_costs
 from tools.commands.options import PlannedOption, parse_planned
 from tools.size import report
 from tools.size.measure import measure
-from tools.size.picture import draw
 from tools.size.sizing import size as size_of
 from tools.size.workload import GIVEN, Figure, Figures, Limits, without_system
 
@@ -89,7 +87,6 @@ def size(
     costs: Annotated[
         Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
     ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Also draw the bounds into this file (SVG).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     kafka: Mapping[str, object],
 ) -> int:
@@ -131,16 +128,12 @@ def size(
     limits = replace(limits, planned=_planned_sizes(planned, found[0]))
     changed = {name: Figure(value, GIVEN) for name, value in given.items() if value is not None}
     sizing = size_of(found[0].replaced(changed).scaled(growth), limits, constants)
-    if picture is not None:
-        _write(picture, draw(sizing))
     if as_json:
         typer.echo(json.dumps(report.as_json(sizing)))
     else:
         console = plain_console()
         for part in report.render(sizing):
             console.print(part)
-        if picture is not None:
-            Terminal().info(f"\nthe bounds are drawn in {picture}")
     return lifecycle.EXIT_OK if sizing.solution.feasible else lifecycle.EXIT_FAILED
 
 
@@ -154,10 +147,3 @@ def _kafka_of(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions | No
         return find_cluster(state, kafka, KafkaUser.CHECK).options
     except NoCluster:
         return None
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UnusableFile(file, error.strerror or str(error)) from error

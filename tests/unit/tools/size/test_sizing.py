@@ -1,16 +1,14 @@
-"""``diem size`` from given figures: what follows from them, as table, JSON and picture, and the command itself."""
+"""``diem size`` from given figures: what follows from them, as table and JSON, and the command itself."""
 
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from deploy.terminal import plain_console
 from learning.costs import Costs
-from tools.size import picture, report
+from tools.size import report
 from tools.size.sizing import Sizing, size
 from tools.size.workload import GIVEN, Figure, Figures, Limits, without_system
 
@@ -125,26 +123,12 @@ def test_recorded_load_is_shown_beside_the_count(capsys: pytest.CaptureFixture[s
     assert "load at 4" in shown(found, capsys)
 
 
-@pytest.mark.parametrize("limits", [Limits(), Limits(unavailability_s=0.001)])
-def test_picture_is_an_image_with_every_bound_and_count(limits: Limits) -> None:
-    found = sized(limits, brokers=3)
-    root = ET.fromstring(picture.draw(found))  # noqa: S314 - our own
-    texts = [element.text or "" for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    bounds = [*found.solution.lower, *found.solution.upper]
-    assert all(f"{bound.name}, {bound.whole:,}" in texts for bound in bounds)
-    assert {str(count.partitions) for count in found.counts} <= set(texts)
-    width = float(root.attrib["viewBox"].split()[2])
-    assert all(0 <= float(element.attrib["x"]) <= width for element in root.iter() if "x" in element.attrib)
-
-
-def test_command_prints_json_and_writes_the_picture(
-    diem: Callable[..., int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_command_prints_json_and_says_what_does_not_fit(
+    diem: Callable[..., int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "bounds.svg"
-    assert diem("size", "--updates", "1000", "--growth", "20", "--json", "--picture", str(file)) == 0
+    assert diem("size", "--updates", "1000", "--growth", "20", "--json") == 0
     body = json.loads(capsys.readouterr().out)
     assert body["figures"]["updates_per_s"] == {"value": 20_000, "origin": "given, times 20"}
-    assert file.read_text().startswith("<svg ")
     assert diem("size", "--updates", "1000", "--unavailability", "2") == 1
     assert "detection of a lost broker" in capsys.readouterr().out
     assert diem("size", "--updates", "1000", "--unavailability", "2", "--session-timeout", "1.5") == 0
@@ -159,7 +143,6 @@ def test_command_prints_json_and_writes_the_picture(
         ([], "diem is not up in "),
         (["--updates", "-1"], "Invalid value for '--updates'"),
         (["--updates", "1", "--planned", "0"], "--planned takes numbers from 1 to 1000"),
-        (["--updates", "1", "--picture", "missing/p.svg"], "missing/p.svg: No such file or directory"),
         (["--updates", "1", "--costs", "missing.json"], "missing.json has no costs: No such file"),
     ],
 )

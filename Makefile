@@ -154,10 +154,10 @@ bench-ingest: install-test postgres
 	@$(PY) -m tests.bench.ingest
 
 bench-writes: install-test postgres
-	@$(PY) -m tests.bench.writes
+	@$(PY) -m experiments.writes
 
 bench-points: install-test postgres
-	@$(PY) -m tests.bench.points
+	@$(PY) -m experiments.points
 
 bench-tokens: install-test nginx
 	@$(PY) -m experiments.tokens

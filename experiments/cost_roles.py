@@ -17,11 +17,11 @@ from typing import Final
 
 from experiments.cost_target import Block, Target, cpu_seconds
 from experiments.loads import MIX, Load, Schedule, mean_parts, settle, subscriptions
+from experiments.published import Writer
 from experiments.regression import Estimate
 from learning.modes.configuration import Size
 from tests.bench.drain import draining
 from tests.bench.procfs import rss_kib
-from tests.bench.published import Writer
 from tests.load.processes import children
 from tests.load.system import System
 

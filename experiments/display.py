@@ -30,12 +30,12 @@ from websockets.typing import Subprotocol
 from deploy import nginx
 from deploy.topology import PublicAddress
 from experiments.picture import Bar, Group, Row, draw
+from experiments.published import Accepted, Refused, Writer
 from experiments.viewers import Counts, Fetching, Viewers, viewing
 from tests.bench import native
 from tests.bench.drain import Lost, pin
 from tests.bench.figures import Figure, figure, goal
 from tests.bench.procfs import cost
-from tests.bench.published import Accepted, Refused, Writer
 from tests.bench.report import Report
 from tests.load.bench import Goal, exit_code, write
 from tests.load.processes import children

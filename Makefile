@@ -60,7 +60,7 @@ chart: install-test chart-modes
 
 # The chart's copy of the table of modes (diem/process/modes.py).
 chart-modes: install-test
-	@$(PY) -m deploy.topology.chart
+	@$(PY) -m deploy.install.chart_modes
 
 # As root on Debian; deploy/image/Containerfile is for others, and CONTAINERFILE=1 builds that without a registry. SPARK=1 adds
 # Java and Spark, and -spark to the default tag.
@@ -87,7 +87,7 @@ sbom: $(VENV)/audit/.installed | $(NODE_AFTER)
 	@rm -rf build/sbom && mkdir -p build/sbom
 	@for name in $(SHIPPED); do $(AUDIT)/cyclonedx-py requirements --short-PURLs -o build/sbom/$$name.json requirements/$$name.txt; done
 	@cd client && ../deploy/install/node.sh npm sbom --package-lock-only --sbom-format cyclonedx > ../build/sbom/page.json
-	@$(PY) deploy/install/sbom.py build/sbom.cdx.json "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
+	@$(PY) requirements/sbom.py build/sbom.cdx.json "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
 	  build/sbom/*.json $(wildcard */*/jars.lock */*/*/jars.lock)
 
 check: install-test install-spark $(MODULES)
@@ -279,7 +279,7 @@ chromium:
 
 kafka: install
 	@deploy/install/java.sh
-	@$(PY) -m deploy.kafka --prepare
+	@$(PY) -m deploy.kafka
 
 spark: install-spark
 	@deploy/install/java.sh

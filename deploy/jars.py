@@ -5,15 +5,13 @@ import hashlib
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from diem.errors import DiemError
-from diem.process.files import replace_file
 
 Progress = Callable[[int, int], None]
 """Called with the number of jars in the cache, and their total."""
@@ -76,7 +74,7 @@ def locked(text: str) -> tuple[Jar, ...]:
 
 def fetch(coordinate: str, scratch: Path) -> Path:
     """Download one jar with jgo; nothing is written outside ``scratch``."""
-    context = _maven(scratch)
+    context = maven(scratch)
     group, artifact, version = coordinate.split(":")
     try:
         found = context.project(group, artifact).at_version(version).artifact().resolve()
@@ -87,7 +85,8 @@ def fetch(coordinate: str, scratch: Path) -> Path:
     return Path(found)
 
 
-def _maven(cache: Path) -> Any:  # noqa: ANN401  # jgo has no types
+def maven(cache: Path) -> Any:  # noqa: ANN401  # jgo has no types
+    """Return jgo with a cache. Raises ``JarsUnavailable``."""
     try:
         from jgo.maven import MavenContext  # noqa: PLC0415  # only needed for a download
     except ImportError:
@@ -178,26 +177,3 @@ def _download(jars: tuple[Jar, ...], directory: Path, progress: Progress, fetch:
 def _short(error: OSError) -> str:
     """Return the kind of error in a word or two: a connection error's text fills half a screen."""
     return error.strerror or type(error).__name__
-
-
-def resolve(roots: Iterable[str], left_out: Collection[str] = ()) -> list[str]:
-    """Return the sorted coordinates of all runtime dependencies of the roots; downloads only their POMs."""
-    chosen: dict[str, str] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        context = _maven(Path(scratch))
-        for root in roots:
-            inputs, others = context.resolver.resolve([context.create_dependency(root)])
-            for needed in (*inputs, *(other for other in others if other.scope in {"compile", "runtime"})):
-                chosen.setdefault(f"{needed.groupId}:{needed.artifactId}", needed.version)
-    return sorted(f"{name}:{version}" for name, version in chosen.items() if name not in left_out)
-
-
-def write_lock(lock: Path, header: str, coordinates: Iterable[str]) -> None:
-    """Download these jars and write their lock file, replacing the old one atomically."""
-    lines = [f"# {header}\n"]
-    with tempfile.TemporaryDirectory() as scratch:
-        for coordinate in coordinates:
-            content = fetch(coordinate, Path(scratch)).read_bytes()
-            lines.append(f"{coordinate} {hashlib.sha256(content).hexdigest()}\n")
-            sys.stderr.write(f"{coordinate}\n")
-    replace_file(lock, "".join(lines).encode())

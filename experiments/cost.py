@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from experiments.bridge_pair import PARTITIONS, bridge_pair, writing
@@ -31,6 +30,7 @@ from tests.bench.proxy import Kind, proxied
 from tests.bench.report import Report
 from tests.load.bench import Goal, write
 from tests.support.commandline import parser
+from tests.support.local_cluster import LocalCluster
 from tests.support.size import sized
 
 ROUNDS: Final = sized(3, 1, 1)

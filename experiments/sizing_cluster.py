@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 from deploy.kafka import brokers, processes
 from deploy.kafka.brokers import BrokerPlan
-from deploy.kafka.cluster import STOPPED_WITHIN_S, BrokerFailed
 from deploy.kafka.program import KafkaProgram, prepare
 from deploy.topology.ports import OWN_RANGE
 from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.process.ports import PortReservations, is_accepting
+from tests.support.local_cluster import STOPPED_WITHIN_S, BrokerFailed
 from tests.support.patience import FACTOR
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from diem.protocol.partition_map import partition_of
@@ -30,6 +29,7 @@ from tests.bench.drain import Drain, draining, own_core
 from tests.bench.report import Report
 from tests.load.bench import write
 from tests.support.commandline import parser
+from tests.support.local_cluster import LocalCluster
 from tests.support.size import sized
 
 ROUNDS: Final = sized(4, 1, 1)

@@ -1,1 +1,1 @@
-"""Scripts of the Makefile; ``sbom`` is the only one in Python."""
+"""Scripts of the Makefile; ``chart_modes`` is the only one in Python."""

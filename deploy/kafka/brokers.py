@@ -24,7 +24,7 @@ STARTED: Final = "Kafka Server started"
 """Log line of a ready broker."""
 
 FEATURES: Final = Path(__file__).with_name("features.checkpoint")
-"""Feature levels of a new cluster, in Kafka's own format; written by ``python -m deploy.kafka.jars``."""
+"""Feature levels of a new cluster, in Kafka's own format; written by ``python -m requirements.kafka_jars``."""
 _LOG4J: Final = Path(__file__).with_name("log4j2.properties")
 
 _SETTINGS: Final = {

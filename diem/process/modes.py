@@ -1,7 +1,7 @@
 """The table of modes: the processes of each, their ports and their order, and every setting that connects them; pure.
 
 ``diem up`` and ``diem config`` (``deploy/topology``), composites (``services/composite``) and the Helm chart
-(``deploy/topology/chart.py``) read it. A process is a row of :data:`KINDS`, a setting one of :data:`SETTINGS`.
+(``deploy/install/chart_modes.py``) read it. A process is a row of :data:`KINDS`, a setting one of :data:`SETTINGS`.
 """
 
 import json

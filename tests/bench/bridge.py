@@ -18,7 +18,6 @@ import uvloop
 
 from bridge.consumer import assign, consuming, name_of, poll
 from bridge.records import Records
-from deploy.kafka.cluster import LocalCluster
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 from tests.bench.catchup import catch_up
@@ -27,6 +26,7 @@ from tests.bench.report import Report
 from tests.bench.topic import PARTITIONS, fill
 from tests.load.bench import Goal, table, write
 from tests.support.commandline import parser
+from tests.support.local_cluster import LocalCluster
 from tests.support.size import sized
 
 RATIO: Final[float] = 0.6

@@ -12,8 +12,8 @@ import yaml
 from typer.main import get_command
 
 from deploy.cli.commands import command_line
+from deploy.install.chart_modes import PEERS
 from deploy.system.state_dir import StateDir
-from deploy.topology.chart import PEERS
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.settings import ProcessSettings, settings_of
 from tests.chart.cases import (

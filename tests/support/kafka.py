@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 import pytest
 
 from deploy.jars import JarsUnavailable
-from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.java import NoJava
 from deploy.kafka.program import KafkaProgram, prepare
 from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.required import unavailable
 from tests.support.shared import SharedServicesPlugin, Unavailable, on_own_loop

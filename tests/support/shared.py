@@ -17,10 +17,10 @@ from typing import Any
 import orjson
 import pytest
 
-from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import prepare
 from diem.errors import DiemError
 from tests.support import fork_server, postgres
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, PATIENCE_S
 
 _ADDRESS = "diem_shared_services"

@@ -17,12 +17,12 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.admin import CreateAclsRequest
 
 from deploy.kafka.brokers import HOST, BrokerPlan
-from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
 from deploy.kafka.users import SetPasswords
 from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions, KafkaSettings
 from diem.kafka.metadata import describe
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.ports import free_port
 

@@ -22,7 +22,6 @@ from websockets.typing import Subprotocol
 from bridge import partition_state, session
 from bridge.consumer import FetchedBatches, assign, consuming
 from bridge.consumer import poll as poll_consumer
-from deploy.kafka.cluster import LocalCluster
 from diem.fanout.feed_state import FeedState
 from diem.kafka.config import KafkaOptions
 from diem.protocol import feed, update
@@ -31,6 +30,7 @@ from diem.protocol.watermark import offset_of
 from tests.support.bridge import FeedRecorder, RunningBridge, UpdatesTopic, running_bridge, updates_topic
 from tests.support.internal import InternalConnect
 from tests.support.kafka import broker_stalls, killed, stopped
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.stalls import stalls
 

@@ -13,13 +13,13 @@ from aiokafka.protocol.group import LeaveGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 
 from bridge.group_member import Membership
-from deploy.kafka.cluster import LocalCluster
 from diem.kafka.assignment import read_assignment
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.protocol.assignment import STABLE, Owner
 from tests.support.bridge import updates_topic
 from tests.support.kafka import killed, stopped
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, until
 from tests.support.stalls import stalls
 

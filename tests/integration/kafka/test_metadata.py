@@ -14,7 +14,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from deploy.kafka.cluster import LocalCluster
 from diem.kafka.assignment import list_clones, read_assignment, read_group
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
@@ -26,6 +25,7 @@ from metadata.directory import CloneGroup
 from tests.integration.kafka.membership import ORIGIN, Member, Running, members, server, serving
 from tests.support.internal import InternalConnect
 from tests.support.kafka import broker_stalls, killed
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.stalls import stalls
 

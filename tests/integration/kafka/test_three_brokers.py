@@ -16,7 +16,6 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import NewTopic
 
-from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.program import KafkaProgram
 from deploy.topology.kafka_users import KafkaUser
 from diem.kafka import topics
@@ -30,6 +29,7 @@ from tests.integration.kafka.membership import Member, members, serving
 from tests.integration.kafka.test_cluster import TOPIC, consume, eventually, produce, where
 from tests.integration.kafka.test_log_cut import Reader
 from tests.support.bridge import FeedRecorder, running_bridge
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, until
 from tests.support.published import MemoryStore, publishing
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from deploy.kafka.cluster import LocalCluster
 from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
@@ -22,6 +21,7 @@ from diem.traffic.kafka_sink import KafkaSink
 from diem.traffic.sinks import SinkUnavailable
 from tests.integration.proxy.test_proxy import subscribe, unsubscribe
 from tests.support.kafka import killed
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.small import small_system

@@ -23,7 +23,6 @@ from aiokafka.conn import create_conn
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from deploy.kafka.cluster import LocalCluster
 from deploy.kafka.credentials import password_of
 from deploy.kafka.program import KafkaProgram
 from deploy.kafka.users import create_users
@@ -40,6 +39,7 @@ from diem.protocol.partition_map import Head
 from tests.integration.deploy.running import diem
 from tests.support import sandbox
 from tests.support.fork_server import executing
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.required import unavailable
 from tests.support.running import ROOT, Running, running

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from deploy.topology import chart
+from deploy.install import chart_modes as chart
 from tests.chart.cases import CASES, MODES
 
 CHART: Final = Path(__file__).parents[3] / "deploy" / "chart"

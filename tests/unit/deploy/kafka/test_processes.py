@@ -7,7 +7,7 @@ import pytest
 
 from deploy.kafka import processes
 from deploy.kafka.brokers import BrokerPlan
-from deploy.kafka.cluster import _reason
+from tests.support.local_cluster import _reason
 
 TRACE = "java.lang.InternalError: a fault occurred\n\tat kafka.Kafka.main(Kafka.scala)\n"
 

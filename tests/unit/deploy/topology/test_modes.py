@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.topology import Mode, chart
+from deploy.install import chart_modes as chart
+from deploy.topology import Mode
 from diem.process import modes
 from diem.process.addresses import Ports
 from diem.process.modes import CLIENTS_OF_KAFKA, KINDS, PROCESSES_OF, RECORDERS, SETTINGS, Kind, StopStage

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from deploy.jars import locked
-from learning.spark.jars import JARS, NEEDED, S3_JARS, S3_NEEDED, has_s3a
+from learning.spark.jars import JARS, S3_JARS, has_s3a
+from requirements.spark_jars import NEEDED, S3_NEEDED
 
 
 def test_lock_files_have_what_the_connectors_need() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.jars import locked
-from learning.spark.bundled import LOCK, UnknownJar, bundled, coordinate, wheel
+from requirements.bundled_jars import LOCK, UnknownJar, bundled, coordinate, wheel
 from tests.support.required import unavailable
 
 

@@ -1,7 +1,7 @@
 """The jars inside PySpark's wheel, for the bill of materials and the audit: ``wheel/jars.lock``.
 
-``python -m learning.spark.bundled`` rewrites it from the installed wheel, after a change of its version. Shaded classes
-inside a jar are not detected.
+``python -m requirements.bundled_jars`` rewrites it from the installed wheel, after a change of its version. Shaded
+classes inside a jar are not detected.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from deploy.jars import Jar
 from diem.errors import ConfigurationError
 from diem.process.files import replace_file
 
-LOCK: Final = Path(__file__).parent / "wheel" / "jars.lock"
-HEADER: Final = "# Made by `python -m learning.spark.bundled`: what is inside PySpark's wheel, with sha256.\n"
+LOCK: Final = Path(__file__).parents[1] / "learning" / "spark" / "wheel" / "jars.lock"
+HEADER: Final = "# Made by `python -m requirements.bundled_jars`: what is inside PySpark's wheel, with sha256.\n"
 _POM: Final = re.compile(r"META-INF/maven/([^/]+)/([^/]+)/pom\.properties")
 _VERSION: Final = re.compile(r"^version=(\S+)", re.MULTILINE)
 _FILE: Final = re.compile(r"(.+?)-(\d.*)\.jar")
@@ -83,7 +83,7 @@ GROUPS: Final[Mapping[str, str]] = {
 class UnknownJar(ConfigurationError):
     """A jar names no group, and ``GROUPS`` has none for it."""
 
-    template = "{file} names no group: add that of its artifact to GROUPS in learning/spark/bundled.py"
+    template = "{file} names no group: add that of its artifact to GROUPS in requirements/bundled_jars.py"
 
     file: str
 

@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from deploy.install.sbom import join
+from requirements.sbom import join
 
 ROOT = Path(__file__).parents[3]
 A, B = "a" * 64, "b" * 64

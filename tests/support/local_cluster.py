@@ -1,7 +1,4 @@
-"""A local Kafka of one or three brokers as child processes, for tests, benches and ``python -m deploy.kafka``.
-
-Separate from ``__main__``, which downloads jars without Kafka's client.
-"""
+"""A local Kafka of one or three brokers as child processes, without the rest of DIEM."""
 
 import asyncio
 import subprocess
@@ -142,7 +139,7 @@ class LocalCluster:
         deadline = time.monotonic() + within
         for process in self._running.values():
             process.terminate()
-        while self._busy() and time.monotonic() < deadline:  # noqa: ASYNC110  # processes end without an event
+        while self._busy() and time.monotonic() < deadline:  # processes end without an event
             await asyncio.sleep(_POLL_S)
         for process in self._running.values():
             processes.reap(process)

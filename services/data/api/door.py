@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from starlette.types import Scope
 
@@ -15,13 +15,12 @@ from services.data.access.write_access import WriteRights
 from services.data.errors import KeptByStore, OwnedBySource
 from services.data.kinds import NOTICE, Body, Representation
 from services.data.kinds.prefixes import Prefix, Prefixes
+from services.data.large import LARGE_BYTES, run_sized
 from services.data.limits import DATASET_BYTES
 from services.data.store import Accepted, Patch, Store
 
 OwnerOf = Callable[[str], str | None]
 """Returns the name of the source that claims an endpoint; None if there is none."""
-THREAD_BYTES: Final = 64 * 1024
-"""Size of bodies above which they are parsed in a thread."""
 T = TypeVar("T")
 
 
@@ -49,10 +48,10 @@ class WriteDoor:
 
         One at a time: steps of the parser block other threads, those of several together for as long as all take.
         """
-        if size <= THREAD_BYTES:
+        if size <= LARGE_BYTES:
             return work()
         async with self._turn:
-            return await asyncio.to_thread(work)
+            return await run_sized(work, size)
 
     def enter(self, endpoint: str, writer: WriteRights) -> Prefix:
         """Count a write to an endpoint, and return the rules of its prefix.

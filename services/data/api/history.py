@@ -16,13 +16,12 @@ from services.data.byte_lru import ByteLru
 from services.data.cache_control import NO_CACHE
 from services.data.errors import UnknownEndpoint
 from services.data.kinds import kind_of
+from services.data.large import run_sized
 from services.data.store import Store, StoredVersion
 
 PREFIX: Final = "/v1/history"
 MAX_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of cached descriptions in bytes; the least recently used is evicted."""
-LARGE_BYTES: Final = 64 * 1024
-"""Size of versions above which they are described in a thread."""
 BYTES_PER_REQUEST: Final = 256 * 1024
 """Number of described bytes that cost the reader one more request."""
 
@@ -80,9 +79,7 @@ class HistoryApi:
             retained = await self._store.reader.versions(endpoint)
             size = sum(len(each.content) for each in retained)
             cost.add(request, size // BYTES_PER_REQUEST)
-            body = (
-                await asyncio.to_thread(_body, endpoint, retained) if size > LARGE_BYTES else _body(endpoint, retained)
-            )
+            body = await run_sized(lambda: _body(endpoint, retained), size)
         made = VersionList(retained[0].version, len(retained), body)
         self._descriptions.put(endpoint, made)
         return made

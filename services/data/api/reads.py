@@ -1,5 +1,6 @@
 """``GET /v1/data/{endpoint}``: the current version, or one named in the request (docs/protocol.md section 6)."""
 
+import asyncio
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -15,7 +16,8 @@ from services.data.cache_control import IMMUTABLE, NO_CACHE, PRIVATE
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
 from services.data.kinds import CSV, OCTETS, Format, is_shown, kind_of
 from services.data.kinds import DOCUMENT as JSON
-from services.data.store import Store
+from services.data.large import LARGE_BYTES, run_sized
+from services.data.store import Store, StoredVersion
 
 
 class Selected(NamedTuple):
@@ -53,6 +55,7 @@ class DataReads:
     def __init__(self, store: Store, clock: Clock, cors: Cors, *, public: bool) -> None:
         self._store = store
         self._rendered = RenderedVersions()
+        self._turn = asyncio.Semaphore(1)
         self._clock = clock
         self._cors = cors
         self._public = public
@@ -97,7 +100,7 @@ class DataReads:
         rendered = self._rendered.get(endpoint, version, format_.suffix, current=selected.is_current, now=now)
         if rendered is None and selected.is_current:
             stored = self._store.reader.cached(endpoint)
-            if stored is not None and stored.version == version:
+            if stored is not None and stored.version == version and _size(stored, format_) <= LARGE_BYTES:
                 rendered = self._rendered.put(endpoint, render(endpoint, stored, format_, now))
         if rendered is None:
             return None
@@ -120,10 +123,23 @@ class DataReads:
             stored = await self._store.reader.version(endpoint, version)
         # An old version may be of another kind.
         format_ = format_of(selected.accept, stored.media_type) or kind_of(stored.media_type).formats[0]
-        rendered = self._rendered.put(endpoint, render(endpoint, stored, format_, self._clock.monotonic()))
+        rendered = await self._render(endpoint, stored, format_)
         # The tag was compared with that of the current kind.
         unchanged = selected.unchanged and stored.version == version and format_.suffix == selected.format.suffix
         return Found(stored.version, format_, None if unchanged else rendered)
+
+    async def _render(self, endpoint: str, stored: StoredVersion, format_: Format) -> Rendered:
+        """Render a version: one at a time if that takes a thread, and once for all who wait for it."""
+        if (size := _size(stored, format_)) <= LARGE_BYTES:
+            return self._rendered.put(endpoint, render(endpoint, stored, format_, self._clock.monotonic()))
+        async with self._turn:
+            now = self._clock.monotonic()
+            found = self._rendered.get(endpoint, stored.version, format_.suffix, current=False, now=now)
+            if found is None:
+                found = self._rendered.put(
+                    endpoint, await run_sized(lambda: render(endpoint, stored, format_, now), size)
+                )
+            return found
 
     def caching(self, selected: Selected, target: bytes, origin: str | None, *, has_key: bool) -> str:
         """Return the value of Cache-Control.
@@ -144,6 +160,11 @@ class DataReads:
 
     def _may_share(self, origin: str | None) -> bool:
         return origin is None or not self._cors.depends_on_origin or self._cors.may_read(origin)
+
+
+def _size(stored: StoredVersion, format_: Format) -> int:
+    """Return the number of bytes that are rewritten for a format."""
+    return len(stored.content) if format_.is_converted else 0
 
 
 def _target(selected: Selected) -> bytes:

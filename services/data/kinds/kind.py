@@ -44,6 +44,8 @@ class Format(NamedTuple):
     """The Content-Type; empty: that of the content."""
     accepted: tuple[str, ...] = ()
     """Names of the form in Accept; empty: any."""
+    is_converted: bool = False
+    """True if all of the content is rewritten for it."""
 
 
 class Body(NamedTuple):

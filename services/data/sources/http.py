@@ -16,6 +16,7 @@ from diem.process.clock import Clock
 from services.data.errors import DataError, InvalidDataset
 from services.data.kinds import series
 from services.data.kinds.series import Dataset, zone
+from services.data.large import run_sized
 from services.data.sources.fetch import Answer, BoundedTransport, PollFailed, ReadBudget, fetch, make_client
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import HttpConfig
@@ -45,8 +46,6 @@ UNCONDITIONAL_EVERY_S: Final = 3600.0
 later ones, and the clock that it is from may have been ahead."""
 _LEAST_WAIT_S: Final = 0.2
 _LONGEST_SLEEP_S: Final = 30.0
-_LARGE_BYTES: Final = 64 * 1024
-"""Size above which a body is parsed in a thread, so as not to block the event loop."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -165,8 +164,7 @@ class HttpSource:
     async def _store(self, answer: Answer, sink: Sink) -> None:
         digest = blake2b(answer.body, digest_size=16).digest()
         if digest != self._stored:
-            large = len(answer.body) > _LARGE_BYTES
-            found = await asyncio.to_thread(self._parse, answer) if large else self._parse(answer)
+            found = await run_sized(lambda: self._parse(answer), len(answer.body))
             self._names |= {dataset.endpoint for dataset in found}
             for start in range(0, len(found), series.WRITTEN_TOGETHER):
                 await sink(found[start : start + series.WRITTEN_TOGETHER], source=self.name)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,6 +14,7 @@ from diem.process.clock import Clock
 from diem.protocol.endpoints import is_collection
 from services.data.errors import StoreInUse, StoreUnavailable, WrongClock
 from services.data.kinds import Representation
+from services.data.large import collector_paused
 from services.data.limits import WriterLimits
 from services.data.store import transaction
 from services.data.store.database import ERRORS, Database, reason
@@ -378,7 +380,9 @@ class Writer:
             names=names[0],
             collection_names=names[1],
         )
-        planned = plan(writes, basis)
+        # Patches parse large contents.
+        with collector_paused() if state.contents else nullcontext():
+            planned = plan(writes, basis)
         planned.missed, planned.forgotten = state.missed, counter.forgotten
         return planned
 

@@ -3,15 +3,13 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-import orjson
-
 from diem.protocol import endpoints
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
-from services.data.kinds.series.form import Dataset, Declared, EndpointDeclaration, clock_of, number
+from services.data.kinds.series.form import END, POINTS, Dataset, Declared, EndpointDeclaration, clock_of, number
 from services.data.kinds.series.times import parse_resolution
 from services.data.kinds.series.units import Conversion
 from services.data.kinds.series.units import unit as canonical_unit
@@ -219,8 +217,16 @@ def _cell(text: str, convert: Conversion) -> int | float | None:
     return number(convert(value) if convert.changes else value)
 
 
+_AS_ROWS: Final = (
+    (b'{"time":"', b""), (b'","value":', b","), (b"null", b""), (b"},", b"\r\n"), (b"}", b"\r\n")
+)  # fmt: skip
+"""Parts of points in canonical form, and what they are in CSV."""
+
+
 def render_csv(content: bytes) -> bytes:
     """Render the points of a stored dataset as ``time,value``; a gap is an empty value."""
-    points: Iterable[dict[str, Any]] = orjson.loads(content)["points"]
-    lines = [f"{p['time']},{'' if p['value'] is None else p['value']}\r\n" for p in points]
-    return ("time,value\r\n" + "".join(lines)).encode()
+    rows = content[content.index(POINTS) + len(POINTS) : -len(END)]
+    # Each step is one call of a method of bytes: parsing takes several times as long.
+    for part, written in _AS_ROWS:
+        rows = rows.replace(part, written)
+    return b"time,value\r\n" + rows

@@ -25,6 +25,10 @@ from services.data.kinds.series.units import Conversion, unit
 
 WRITTEN_TOGETHER: Final = 50
 """Maximum number of datasets that a source writes in one transaction."""
+POINTS: Final = b',"points":['
+"""What precedes the points in canonical content."""
+END: Final = b"]}"
+"""What follows them."""
 MAX_MAGNITUDE: Final = 1e15
 """Larger values are considered mistakes; below, every whole number is exact in JSON."""
 

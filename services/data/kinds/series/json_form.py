@@ -163,8 +163,8 @@ def _dataset(
     if type(raw) is not dict:
         raise InvalidDataset("a dataset is an object", where)
     if raw.keys() != fields:
-        missing, unknown = sorted(fields - raw.keys()), sorted(map(str, raw.keys() - fields))
-        fault = f"missing {', '.join(missing)}" if missing else f"unknown field {unknown[0][:40]!r}"
+        missing = sorted(fields - raw.keys())
+        fault = f"missing {', '.join(missing)}" if missing else f"unknown field {min(raw.keys() - fields)[:40]!r}"
         raise InvalidDataset(fault, where)
     field = "unit"
     try:

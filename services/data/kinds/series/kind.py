@@ -26,7 +26,7 @@ class SeriesKind(DataKind):
     name = "series"
     formats = (
         Format("json", SERIES, (JSON, SERIES)),
-        Format("csv", "text/csv; charset=utf-8; header=present", (CSV,)),
+        Format("csv", "text/csv; charset=utf-8; header=present", (CSV,), is_converted=True),
     )
     patches = frozenset({POINTS_PATCH})
 

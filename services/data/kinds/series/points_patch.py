@@ -7,14 +7,13 @@ import orjson
 
 from services.data.errors import InvalidDataset, PatchRefused
 from services.data.kinds.json_text import load, refuse_repeated_keys
+from services.data.kinds.series.form import END, POINTS
 from services.data.kinds.series.json_form import points_of
 from services.data.kinds.series.times import TimeReader
 
-_POINTS: Final = b',"points":['
 _BEFORE: Final = len('{"time":"')
 _WIDTH: Final = len("2026-01-01T00:00:00Z")
 """Width of every time, so that they sort as bytes."""
-_END: Final = b"]}"
 
 Change = tuple[bytes, bytes | None]
 """Canonical time of a point, and the point; None: it is deleted."""
@@ -74,8 +73,8 @@ def splice(content: bytes, changes: Sequence[Change]) -> Spliced:
     Raises:
         PatchRefused: no point would be left.
     """
-    at = start = content.index(_POINTS) + len(_POINTS)
-    end = len(content) - len(_END)
+    at = start = content.index(POINTS) + len(POINTS)
+    end = len(content) - len(END)
     view = memoryview(content)
     pieces: list[bytes | memoryview] = []
     undo: list[Change] = []
@@ -104,7 +103,7 @@ def splice(content: bytes, changes: Sequence[Change]) -> Spliced:
         )
     # One copy of a large content.
     parts = [part for piece in pieces for part in (b",", piece)]
-    return Spliced(b"".join((view[:start], *parts[1:], _END)), undo)
+    return Spliced(b"".join((view[:start], *parts[1:], END)), undo)
 
 
 def pack(changes: Iterable[Change]) -> bytes:
@@ -119,7 +118,7 @@ def unpack(text: bytes) -> list[Change]:
 
 def first_time(content: bytes) -> str:
     """Return the time of the first point."""
-    start = content.index(_POINTS) + len(_POINTS)
+    start = content.index(POINTS) + len(POINTS)
     return _time_at(content, start).decode()
 
 

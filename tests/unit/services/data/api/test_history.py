@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
+from services.data import large
 from services.data.api import history as history_api
 from services.data.api.history import HistoryApi
 from services.data.store import StoredVersion
@@ -115,7 +116,7 @@ async def test_concurrent_requests_share_one_description_of_a_history(
 async def test_a_large_history_is_described_in_a_thread_and_charged(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_api, "LARGE_BYTES", 0)
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
     monkeypatch.setattr(history_api, "BYTES_PER_REQUEST", 1)
     threads: list[int] = []
 

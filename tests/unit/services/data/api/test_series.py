@@ -1,11 +1,18 @@
 """Series over HTTP: zones of the calendar, series of the field, patches of points."""
 
+import asyncio
+import threading
 from datetime import datetime
 from typing import Any
 
 import pytest
 
 from diem.protocol.media_types import POINTS_PATCH
+from services.data import large
+from services.data.api import reads as reads_api
+from services.data.api.cors import Cors
+from services.data.api.reads import DataReads
+from services.data.api.rendered import Rendered, render
 from services.data.kinds import SERIES
 from services.data.kinds.series import iso_seconds
 from services.data.limits import DATASET_BYTES
@@ -173,3 +180,30 @@ async def test_a_patch_may_not_make_a_series_too_large(rest: Rest) -> None:
     answer = await rest.writer.patch("/v1/data/a", json={"points": more["points"]}, headers=AS_PATCH)
     assert "/a would have" in assert_problem(answer, 413, "too_large")["detail"]
     assert len(await points(rest, "/a")) == 1000
+
+
+async def test_a_large_series_becomes_csv_in_a_thread_once_for_all_readers(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    def noted(*arguments: Any) -> Rendered:
+        threads.append(threading.get_ident())
+        return render(*arguments)
+
+    monkeypatch.setattr(reads_api, "render", noted)
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    monkeypatch.setattr(reads_api, "LARGE_BYTES", 0)
+    body = series("PT1H", {HOUR: 1})
+    assert (await rest.writer.put("/v1/data/a", json=body, headers=AS_SERIES)).status_code == 200
+    reads = DataReads(rest.store, rest.clock, Cors(), public=False)
+    json, csv = (reads.select("/a", None, accept, None) for accept in (None, "text/csv"))
+    assert json is not None
+    assert csv is not None
+    await reads.find(json)
+    assert reads.in_memory(json) is not None
+    assert reads.in_memory(csv) is None, "the store has it in memory, but not as CSV"
+    one, other = await asyncio.gather(reads.find(csv), reads.find(csv))
+    assert reads.in_memory(csv) == one == other
+    here = threading.get_ident()
+    assert [each == here for each in threads] == [True, False]

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from services.data.errors import DataError, InvalidDataset, MalformedBody
 from services.data.kinds import json_text
 from services.data.kinds.json_text import MAX_DEPTH, canonical
+from services.data.large import LARGE_BYTES
 
 # What could be taken for structure, fields, numbers or their ends, also in strings.
 TEXT = st.text(alphabet='"\\:,[]{}e1-. aé\n\u2028', max_size=8) | st.just("1234567890123456789012")
@@ -26,6 +27,14 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=20,
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_steps() -> Iterator[None]:
+    """Texts of all tests take several steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_text, "_STEP_BYTES", 3)
+        yield
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 0, 2]))
@@ -121,6 +130,16 @@ def test_pages_of_html_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert canonical(b'[[],{"[[[":"{"}]') == b'[[],{"[[[":"{"}]'
     with pytest.raises(MalformedBody, match="more than 3 arrays and objects"):
         canonical(b"[[],[],{}]")
+    monkeypatch.setattr(json_text, "MAX_FIELDS", 2)
+    assert canonical(b'{"a:":":","b":[]}') == b'{"a:":":","b":[]}'
+    with pytest.raises(MalformedBody, match="more than 2 fields"):
+        canonical(b'[{"a":1,"b":{"a":1}}]')
+
+
+def test_a_field_that_is_repeated_in_a_large_body_is_not_named() -> None:
+    for size, expected in ((10, "the field 'a' appears twice"), (LARGE_BYTES, "^a field appears twice in one object")):
+        with pytest.raises(InvalidDataset, match=expected):
+            canonical(b'{"a":1,"b":"%b","a":2}' % (b"x" * size))
 
 
 def test_deep_nesting_is_refused_at_any_depth() -> None:

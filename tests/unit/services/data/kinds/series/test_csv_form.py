@@ -166,7 +166,8 @@ def test_lines_are_bounded() -> None:
 
 
 def test_csv_is_rendered_with_gaps_and_can_be_put_back() -> None:
-    dataset = parse(GOOD)
-    rendered = series.render_csv(dataset.content)
-    assert rendered == b"time,value\r\n2026-01-01T00:00:00Z,81.2\r\n2026-01-01T01:00:00Z,\r\n"
-    assert parse(rendered) == dataset
+    for number in ("81.2", "-5", "1e-7", "-123456789.125"):
+        dataset = parse(GOOD.replace(b"81.2", number.encode()))
+        rendered = series.render_csv(dataset.content)
+        assert rendered == f"time,value\r\n2026-01-01T00:00:00Z,{number}\r\n2026-01-01T01:00:00Z,\r\n".encode()
+        assert parse(rendered) == dataset

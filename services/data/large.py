@@ -1,0 +1,37 @@
+"""Work on large contents beside the event loop."""
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+LARGE_BYTES: Final = 64 * 1024
+"""Size of contents above which work takes milliseconds, and a thread."""
+T = TypeVar("T")
+
+
+async def run_sized(work: Callable[[], T], size: int) -> T:
+    """Run work on ``size`` bytes and return its result: at once, or in a thread if they are many."""
+    return await asyncio.to_thread(_uncollected, work) if size > LARGE_BYTES else work()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the garbage collector.
+
+    It would traverse the values of a large body time and again while they are parsed, which is one step of the
+    interpreter: it takes twice as long then, and the event loop waits.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _uncollected(work: Callable[[], T]) -> T:
+    with collector_paused():
+        return work()

@@ -27,6 +27,9 @@ RETRY_AFTER_S: Final = (1, 4)
 MEDIA_TYPE: Final = "application/problem+json"
 SECURITY_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
 
+WHOLE_BODY: Final = "diem.body"
+"""Entry of the scope: the body of a request that has arrived whole."""
+
 _CODES: Final = {404: "not_found", 405: "method_not_allowed", 408: "timeout"}
 """Codes of the statuses raised by Starlette's router and :func:`read_body`; any other is ``error``."""
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "POST", "PATCH"})
@@ -96,6 +99,11 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
         HTTPException: 408, the body took more than :data:`BODY_TIMEOUT_S`; 400, the client left before its end, which
             is no defect of ours: nobody reads the answer, and the log has no line.
     """
+    whole: bytes | None = request.scope.get(WHOLE_BODY)
+    if whole is not None:
+        if len(whole) > max_bytes:
+            raise BodyTooLarge(max_bytes, len(whole))
+        return whole
     length = request.headers.get("content-length", "0")
     if length.isdigit() and int(length) > max_bytes:
         raise BodyTooLarge(max_bytes, int(length))
@@ -165,6 +173,8 @@ class RequestDecision(NamedTuple):
 
     def complete(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """Merge the header fields of an answer with those of the decision."""
+        if not self.fields and not self.varies:
+            return [*headers, *self.appended]
         completed = MutableHeaders(raw=[*headers, *self.appended])
         completed.update(self.fields)
         if self.varies:

@@ -76,7 +76,8 @@ _WARNINGS: Final = frozenset(
 class _Series:
     """Events of one kind, code, address and key since their last line."""
 
-    fields: dict[str, Any]
+    last: tuple[str, str, str, str | int, str]
+    """Address, key, origin, code and detail of the last one."""
     count: int = 0
     changes: int = 0
 
@@ -133,19 +134,18 @@ class SecurityLog:
         self.counts[kind] += 1
         # Writers are distinguished by key: one writing from many addresses is one series.
         which = (kind, str(code), "" if kind is SecurityEvent.WRITES else address_key(address), key_name)
-        series = self._series.get(which)
+        series, last = self._series.get(which), (address, key_name, origin, code, detail)
         if series is None:
             if len(self._series) >= MAX_SERIES:
                 self.unattributed += 1
                 self._overflow[kind] += 1
                 return
-            series = self._series[which] = _Series({})
-            series.fields = _fields(address, key_name, origin, code, detail)
-            _write(kind, {**series.fields, "count": 1, **({"changes": changes} if changes else {})})
+            self._series[which] = _Series(last)
+            _write(kind, {**_fields(*last), "count": 1, **({"changes": changes} if changes else {})})
             return
         series.count += 1
         series.changes += changes
-        series.fields = _fields(address, key_name, origin, code, detail)
+        series.last = last
 
     def refuse(
         self, kind: SecurityEvent, cause: str, *, address: str, code: str | int, detail: str, origin: str = ""
@@ -184,7 +184,7 @@ class SecurityLog:
                 del self._series[which]
                 continue
             counted = {"count": series.count, **({"changes": series.changes} if series.changes else {})}
-            _write(which[0], {**series.fields, **counted})
+            _write(which[0], {**_fields(*series.last), **counted})
             series.count = series.changes = 0
         for kind, count in self._overflow.items():
             _write(kind, {"detail": "further series", "count": count})

@@ -19,10 +19,14 @@ def next_version(previous: int, now_ms: int) -> int:
     return max(previous + 1, now_ms)
 
 
-@lru_cache(maxsize=1024)
 def iso(ms: int) -> str:
     """Format Unix milliseconds as UTC in RFC 3339 with milliseconds: ``2026-01-01T00:00:00.456Z``."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+    return f"{_second(ms // 1000)}.{ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 UPDATE: Final = 0

@@ -4,18 +4,19 @@ What it skips is the HTTP library, the routing, and the middleware around it, wh
 write. Rights, limits, counts and header fields are the guard's, and errors are mapped as by the routes.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
 import structlog
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Scope
+from starlette.types import Scope
 
 from diem.errors import DiemError
 from diem.links.fast_path import FastAnswer, PlainWrite, lines
-from diem.links.rest import on_defect, on_http_error
+from diem.links.rest import WHOLE_BODY, on_defect, on_http_error
 from services.data.access.write_access import WriteRefused
 from services.data.api import problems
 from services.data.api.data import DataApi
@@ -64,14 +65,13 @@ class FastWrites:
             "query_string": query,
             "headers": [*head.fields.items()],
             "client": (address, 0),
+            WHOLE_BODY: write.body,
         }
-        return self._answer(handler, scope, write.body) if self._guard.is_privileged(scope) else None
+        if not self._guard.is_privileged(scope):
+            return None
+        return self._answer(handler, _PlainRequest(scope, head.fields))
 
-    async def _answer(self, handler: Handler, scope: Scope, body: bytes) -> FastAnswer:
-        async def receive() -> Message:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        request = Request(scope, receive)
+    async def _answer(self, handler: Handler, request: Request) -> FastAnswer:
         try:
             answer = await handler(request)
         except WriteRefused as error:
@@ -81,7 +81,31 @@ class FastWrites:
         except HTTPException as error:
             answer = await on_http_error(request, error)
         except Exception as error:
-            _logger.exception("a write failed", path=scope["path"])
+            _logger.exception("a write failed", path=request.scope["path"])
             answer = await on_defect(request, error)
-        fields = lines(self._guard.complete_written(answer, scope["method"]))
+        fields = lines(self._guard.complete_written(answer, request.method))
         return FastAnswer(answer.status_code, fields, bytes(answer.body))
+
+
+class _PlainFields(Headers):
+    """Header fields found by their names in lower case, not by a search through all."""
+
+    def __init__(self, scope: Scope, fields: Mapping[bytes, bytes]) -> None:
+        super().__init__(scope=scope)
+        self._fields = fields
+
+    def __getitem__(self, key: str) -> str:
+        return self._fields[key.encode("latin-1")].decode("latin-1")
+
+    def __contains__(self, key: object) -> bool:
+        return str(key).encode("latin-1") in self._fields
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401  # as Mapping declares it
+        value = self._fields.get(key.encode("latin-1"))
+        return default if value is None else value.decode("latin-1")
+
+
+class _PlainRequest(Request):
+    def __init__(self, scope: Scope, fields: Mapping[bytes, bytes]) -> None:
+        super().__init__(scope)
+        self._headers = _PlainFields(scope, fields)

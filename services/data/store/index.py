@@ -190,14 +190,15 @@ class StoreIndex:
         self.revision += 1
         for head in heads:
             before = self.heads.get(head.endpoint)
-            self._join(before, head)
+            if joined := membership(before, head):
+                self._join(joined, head.endpoint)
+            self.gone.pop(head.endpoint, None)
             self.collections += before is None and is_collection(head.endpoint)
             self.heads[head.endpoint] = head
-            self.gone.pop(head.endpoint, None)
-            if head.expires_ms and not head.gone:
-                self._expire(head)
-            if head.gone:
+            if head.kind == update.GONE:
                 self.gone[head.endpoint] = head
+            elif head.expires_ms:
+                self._expire(head)
             self.version = max(self.version, head.version)
         # Members may have changed after the collections that list them.
         for head in heads:
@@ -229,16 +230,16 @@ class StoreIndex:
         self._notify()
         return names
 
-    def _join(self, before: EndpointHead | None, after: EndpointHead) -> None:
-        """Enter a created endpoint into its collection, or remove a deleted one."""
-        change, collection = membership(before, after), collection_of(after.endpoint)
-        if not change or not collection:
+    def _join(self, change: int, endpoint: str) -> None:
+        """Enter a created endpoint into its collection, or remove a deleted one (``change`` as of `membership`)."""
+        collection = collection_of(endpoint)
+        if not collection:
             return
         if change > 0:
-            self._members.setdefault(collection, set()).add(after.endpoint)
+            self._members.setdefault(collection, set()).add(endpoint)
         else:
             members = self._members[collection]
-            members.remove(after.endpoint)
+            members.remove(endpoint)
             if not members:
                 del self._members[collection]
 

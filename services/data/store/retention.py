@@ -32,7 +32,7 @@ EXPIRE_EVERY: Final = 1000
 KEY_LIFETIME_MS: Final = DAY_MS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Deletions:
     """Rows to delete in the transaction of a group of writes.
 

@@ -42,7 +42,7 @@ class Point(NamedTuple):
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Dataset(Representation):
     """A representation of the kind series. Title, area and quantity describe it and are not part of the content."""
 

@@ -197,7 +197,8 @@ class TimeReader:
         self._previous = -1
         self._zones: list[ZoneInfo] = []
         self._grid = step.seconds
-        self._is_plain = clock is None and not step.is_calendar
+        self.plain = step if clock is None and not step.is_calendar else None
+        """The resolution, if a time's own text decides about it; None for a calendar or local times."""
         local = clock is not None and clock.zone.key != "UTC"
         if step.is_calendar and (local or step.text != "P1D"):
             # Days of UTC are on a grid, which is cheaper to check.
@@ -214,7 +215,7 @@ class TimeReader:
 
     def read(self, text: str) -> str:
         """Parse the next time; return its canonical text. Raises ValueError."""
-        if self._is_plain:
+        if self.plain is not None:
             # Most points, in one call.
             instant = parse_instant(text)
             if instant[0] > self._previous and not instant[0] % self._grid:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
 from services.data.kinds import series
 from services.data.kinds.json_text import deeper_than
+from services.data.kinds.series import json_form
 
 HOURS = [f"2026-01-01T{hour:02d}:00:00Z" for hour in range(24)]
 
@@ -229,3 +230,29 @@ def test_what_was_stored_is_read_back_as_the_same_dataset(raw: list[tuple[int, f
     assert again.content == built.content
     read = json.loads(built.content)["points"]
     assert [point["value"] for point in read] == [point.value for point in points]
+
+
+VALUES: st.SearchStrategy[Any] = st.sampled_from([1, 81.2, -0.5, 81.0, None, 0, 10**15, -1e15, 1e14, True, "1", [1], {}])
+POINTS = st.one_of(
+    st.fixed_dictionaries({"time": st.sampled_from(HOURS), "value": VALUES}),
+    st.fixed_dictionaries({"value": VALUES, "time": st.sampled_from([*HOURS, "2026-01-01T00:30:00Z", 7])}),
+    st.dictionaries(st.sampled_from(["time", "value", "unit"]), st.just(HOURS[0])),
+    st.sampled_from([7, None, ["time", "value"], "time"]),
+)
+SERIES = st.lists(POINTS, min_size=1, max_size=5) | st.lists(VALUES, min_size=1, max_size=24).map(
+    lambda values: [{"time": time, "value": value} for time, value in zip(HOURS, values, strict=False)]
+)
+
+
+@given(raw=SERIES)
+def test_points_are_judged_together_as_they_are_one_by_one(raw: list[object]) -> None:
+    def outcome(points: list[object]) -> object:
+        try:
+            return datasets.parse_single("/a", encoded(document(points=points))).content
+        except InvalidDataset as error:
+            return str(error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_form, "MAX_SHARED", 0)
+        one_by_one = outcome(raw)
+    assert outcome(raw) == one_by_one

@@ -78,14 +78,25 @@ def parse(data: bytes) -> RequestHead | None:
 
 def parse_write(data: bytes) -> PlainWrite | None:
     """Parse ``data`` as a request with its whole body, if any; None unless it is exactly one, and plain."""
-    end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
-    head = _head(data[:end]) if end > 4 else None
+    head, begins, ends = _write_head(data)
+    return PlainWrite(head, data[begins:]) if head is not None and ends == len(data) else None
+
+
+def size_of_write(data: bytes) -> int:
+    """Return the size of a plain write, of which ``data`` has the whole head; 0 for anything else."""
+    return _write_head(data)[2]
+
+
+def _write_head(data: bytes) -> tuple[RequestHead | None, int, int]:
+    """Return the head of a plain write, and where its body begins and ends."""
+    begins = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
+    head = _head(data[:begins]) if begins > 4 else None
     if head is None or head.method not in _WRITES:
-        return None
+        return None, 0, 0
     length = head.fields.get(_LENGTH, b"0")
-    if not length.isdigit() or len(length) > _LENGTH_DIGITS or int(length) != len(data) - end:
-        return None
-    return PlainWrite(head, data[end:])
+    if not length.isdigit() or len(length) > _LENGTH_DIGITS:
+        return None, 0, 0
+    return head, begins, begins + int(length)
 
 
 _READS: Final = frozenset({"GET", "HEAD"})

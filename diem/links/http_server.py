@@ -46,6 +46,8 @@ STREAM: Final = "diem.stream"
 """Entry of the scope: a function to call for a request without an end, so that reads make no room for it."""
 MAX_HEADER_BYTES: Final = 16 * 1024
 MIN_PENDING: Final = 64
+MAX_GATHERED_BYTES: Final = 256 * 1024
+"""Largest write that is gathered for the fast path if it arrives in pieces."""
 
 _READS: Final = (b"GET ", b"HEAD ")
 _WRITES: Final = (b"PUT ", b"PATCH ", b"POST ", b"DELETE ")
@@ -79,6 +81,10 @@ class TimedProtocol(H11Protocol):
         """A request of the fast path waits for its answer."""
         self._pending = b""
         """Data received meanwhile."""
+        self._gathered: bytearray | None = None
+        """The beginning of a write for the fast path."""
+        self._whole = 0
+        """Size of that write."""
         self._closing = False
         self._answered_at = -math.inf
         """Time of the last answer of the fast path: the connection is idle from then on."""
@@ -112,7 +118,7 @@ class TimedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clocks."""
         self._limiter.closed(self)
-        self._received = None
+        self._received = self._gathered = None
         self._stop_clocks()
         # uvicorn does not stop it when the client resets the connection.
         self._unset_keepalive_if_required()
@@ -127,6 +133,11 @@ class TimedProtocol(H11Protocol):
         if self._writing:
             self._pending += data
             self.flow.pause_reading()
+            return
+        if self._gathered is not None:
+            self._gathered += data
+            if len(self._gathered) >= self._whole:
+                self._process(self._take_gathered())
             return
         if self._received is not None:
             # Read no more until then.
@@ -166,8 +177,12 @@ class TimedProtocol(H11Protocol):
         if (fast_path := self._fast_path) is not None:
             if data.startswith(_READS) and self._answer_at_once(data, fast_path):
                 return
-            if data.startswith(_WRITES) and self._begin_write(data, fast_path):
+            if data.startswith(_WRITES) and (self._begin_write(data, fast_path) or self._gather(data)):
                 return
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
+        """Leave data to the library."""
         if data:
             super().data_received(data)
         else:
@@ -227,6 +242,27 @@ class TimedProtocol(H11Protocol):
         task.add_done_callback(self.server_state.tasks.discard)
         return True
 
+    def _gather(self, data: bytes) -> bool:
+        """Wait for the rest of a write for the fast path; return False if the library must.
+
+        Only on connections with writes so far: whose request this one is turns out when it has arrived.
+        """
+        if self not in self._limiter.privileged or not self._is_between_requests:
+            return False
+        size = fast.size_of_write(data)
+        if not len(data) < size <= MAX_GATHERED_BYTES:
+            return False
+        self._limiter.privileged.set_busy(self)
+        self._unset_keepalive_if_required()
+        self._gathered, self._whole = bytearray(data), size
+        if self._request_deadline is None:
+            self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
+        return True
+
+    def _take_gathered(self) -> bytes:
+        data, self._gathered = bytes(self._gathered or b""), None
+        return data
+
     async def _answer_write(
         self, answer: Coroutine[Any, Any, fast.FastAnswer], fast_path: "FastConnectionState"
     ) -> None:
@@ -251,8 +287,10 @@ class TimedProtocol(H11Protocol):
         """Close the connection after the request in progress."""
         if self._writing:
             self._closing = True
-        else:
-            super().shutdown()
+            return
+        if self._gathered is not None:
+            self._parse(self._take_gathered())
+        super().shutdown()
 
     def _schedule_keep_alive(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
@@ -305,7 +343,7 @@ class TimedProtocol(H11Protocol):
         waiting = self.transport.get_write_buffer_size()
         if self.lower is not None:
             waiting += self.lower.get_write_buffer_size()
-        return self._received is None and not self._answering and not waiting
+        return self._received is None and self._gathered is None and not self._answering and not waiting
 
     def evict(self) -> None:
         """Close the connection at once."""
@@ -334,7 +372,10 @@ class TimedProtocol(H11Protocol):
 
     def _request_overdue(self) -> None:
         self._request_deadline = None
-        if self._received is not None:
+        if self._gathered is not None:
+            # The handler bounds the time of a body.
+            self._parse(self._take_gathered())
+        elif self._received is not None:
             # The request waits for its turn: not the client's fault.
             self._request_deadline = self.loop.call_later(REQUEST_S, self._request_overdue)
         elif not self._answering:

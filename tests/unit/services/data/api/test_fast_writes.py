@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from diem.links import http_server
 from diem.links.connection_limits import ConnectionLimits
 from diem.links.http_server import make_server
 from services.data.store import Store
@@ -194,3 +195,70 @@ async def test_a_defect_is_logged_and_answered(
     status, _, body = await Listener(rest, fast=True).ask(put("/a", 1))
     assert status.startswith("HTTP/1.1 500")
     assert b"it has been logged" in body
+
+
+async def wait_answers(wire: Any, count: int) -> None:
+    while wire.sent.count(b"HTTP/1.1 200") < count:
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("at", [300, 10_000, 20_000])
+async def test_a_write_in_pieces_takes_the_fast_path_behind_another_one(rest: Rest, at: int) -> None:
+    listener = Listener(rest, fast=True)
+    protocol, wire = connected(listener.server, "127.0.0.1")
+    for number, value in enumerate(("x" * 20_000, "y" * 20_000)):
+        data = put("/a", value).bytes()
+        protocol.data_received(data[:at])
+        protocol.data_received(data[at:])
+        await wait_answers(wire, number + 1)
+    await end(protocol)
+    # Nobody knows whose the first one is before it has arrived.
+    assert listener.fast_answers == 1
+    assert json.loads((await rest.store.reader.current("/a")).content) == "y" * 20_000
+
+
+async def test_a_write_in_slow_pieces_is_left_to_the_routes(rest: Rest) -> None:
+    listener = Listener(rest, fast=True)
+    protocol, wire = connected(listener.server, "127.0.0.1")
+    protocol.data_received(put("/a", 1).bytes())
+    await wait_answers(wire, 1)
+    data = put("/b", "x" * 20_000).bytes()
+    protocol.data_received(data[:1_000])
+    assert not protocol.drained
+    protocol._request_overdue()
+    protocol.data_received(data[1_000:])
+    await wait_answers(wire, 2)
+    await end(protocol)
+    assert listener.fast_answers == 1
+
+
+async def test_a_server_that_stops_answers_a_write_in_pieces(rest: Rest) -> None:
+    listener = Listener(rest, fast=True)
+    protocol, wire = connected(listener.server, "127.0.0.1")
+    protocol.data_received(put("/a", 1).bytes())
+    await wait_answers(wire, 1)
+    data = put("/b", "x" * 20_000).bytes()
+    protocol.data_received(data[:1_000])
+    protocol.shutdown()
+    protocol.data_received(data[1_000:])
+    await wait_answers(wire, 2)
+    assert wire.is_closing()
+
+
+async def test_a_large_or_a_pipelined_write_in_pieces_is_left_to_the_routes(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = Listener(rest, fast=True)
+    protocol, wire = connected(listener.server, "127.0.0.1")
+    protocol.data_received(put("/a", 1).bytes())
+    await wait_answers(wire, 1)
+    data = put("/b", "x" * 20_000).bytes()
+    protocol.data_received(data[:1_000])
+    protocol.data_received(data[1_000:] + put("/c", 1).bytes())
+    await wait_answers(wire, 3)
+    monkeypatch.setattr(http_server, "MAX_GATHERED_BYTES", 10_000)
+    protocol.data_received(data[:1_000])
+    protocol.data_received(data[1_000:])
+    await wait_answers(wire, 4)
+    await end(protocol)
+    assert listener.fast_answers == 1

@@ -35,7 +35,7 @@ def points_of(raw: object, times: TimeReader, where: str, convert: Conversion | 
     """
     if type(raw) is not list or not raw:
         raise InvalidDataset("expected an array of at least one point", where)
-    if convert is None and times.plain is not None and _are_canonical(raw, times.plain):
+    if convert is None and times.plain is not None and _make_canonical(raw, times.plain):
         return raw
     read = times.read
     points: list[dict[str, Any]] = []
@@ -62,29 +62,33 @@ MAX_SHARED: Final = 400
 """Maximum number of points whose times are remembered: four days by the quarter hour."""
 
 
-def _are_canonical(points: list[Any], step: Resolution) -> bool:
-    """Return whether points are valid and in canonical form, without a step of the interpreter for each.
+def _make_canonical(points: list[Any], step: Resolution) -> bool:
+    """Bring points into canonical form, without a turn of the interpreter for each; return whether they are valid.
 
-    False for all that needs a closer look: long series, whole numbers written as fractions, faults.
+    False for all that needs a closer look: long series, other fields or their order, other notations of times, faults.
     """
     if len(points) > MAX_SHARED:
         return False
     try:
         plain = [*chain.from_iterable(points)] == [*_POINT] * len(points)
         times, values = [point["time"] for point in points], [point["value"] for point in points]
-        return plain and _ascend(tuple(times), step) and _are_numbers(values)
+        if not plain or not _ascend(tuple(times), step):
+            return False
     except (KeyError, TypeError):
         return False
-
-
-def _are_numbers(values: list[Any]) -> bool:
     types = {*map(type, values)}
-    if not types <= _NUMBERS:
-        return False
     if types != {float}:
-        values = [value for value in values if value is not None]
-    whole = any(value.is_integer() for value in values if type(value) is float)
-    return not whole and (not values or -MAX_MAGNITUDE < min(values) <= max(values) < MAX_MAGNITUDE)
+        given = [value for value in values if value is not None]
+        floats = [value for value in given if type(value) is float]
+    else:
+        given = floats = values
+    if not types <= _NUMBERS or (given and not -MAX_MAGNITUDE < min(given) <= max(given) < MAX_MAGNITUDE):
+        return False
+    if any(map(float.is_integer, floats)):
+        for point, value in zip(points, values, strict=True):
+            if type(value) is float and value.is_integer():
+                point["value"] = int(value)
+    return True
 
 
 @lru_cache(256)

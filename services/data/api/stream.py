@@ -3,7 +3,8 @@
 import asyncio
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -35,7 +36,8 @@ WAIT_S: Final = 0.01
 """Time until another attempt of a write for which the queue had no room."""
 _CONTENT: Final = {"value": DOCUMENT, "series": kinds.SERIES}
 _PATCHES: Final = {"merge": MERGE_PATCH, "patch": JSON_PATCH, "points": POINTS_PATCH}
-_EFFECTS: Final = frozenset({*_CONTENT, *_PATCHES, "delete", "notice"})
+_TYPES: Final = _CONTENT | _PATCHES
+_EFFECTS: Final = frozenset({*_TYPES, "delete", "notice"})
 _OPTIONS: Final = frozenset({"endpoint", "key", "ttl", "if_match", "title"})
 
 Answer = dict[str, Any]
@@ -129,18 +131,25 @@ class StreamApi:
         if type(fields["title"]) is not str:
             raise InvalidDataset("expected a string", "$.title")
         ttl = ttl_ms({"ttl": str(raw["ttl"])}) if "ttl" in raw else 0
-        write = Write(writer=writer.id, bound=writer.bound, key=_key(raw, text, writer), precondition=_condition(raw))
-        if effect == "delete":
-            return replace(write, delete=endpoint)
+        made, patch = None, None
         if effect == "notice":
-            return replace(write, representations=[self._door.notice(endpoint, rules, fields, ttl)])
-        # The value as a body of its own: what is refused there is refused here.
-        content = orjson.dumps(raw[effect])
-        if effect in _PATCHES:
-            return replace(write, patch=self._door.patch(endpoint, rules, Body(content, _PATCHES[effect], fields), ttl))
-        body = Body(content, _CONTENT[effect], fields)
-        made = await self._door.parse(lambda: self._door.content(endpoint, rules, body, ttl), len(content))
-        return replace(write, representations=[made])
+            made = self._door.notice(endpoint, rules, fields, ttl)
+        elif effect != "delete":
+            body = Body(orjson.dumps(raw[effect]), _TYPES[effect], fields)
+            if effect in _PATCHES:
+                patch = self._door.patch(endpoint, rules, body, ttl)
+            else:
+                make = self._door.document if effect == "value" else self._door.content
+                made = await self._door.parse(partial(make, endpoint, rules, body, ttl), len(text))
+        return Write(
+            () if made is None else [made],
+            patch,
+            endpoint if effect == "delete" else "",
+            key=_key(raw, text, writer),
+            bound=writer.bound,
+            precondition=_condition(raw),
+            writer=writer.id,
+        )
 
 
 class _Streaming(Response):

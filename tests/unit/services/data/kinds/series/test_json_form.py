@@ -232,7 +232,9 @@ def test_what_was_stored_is_read_back_as_the_same_dataset(raw: list[tuple[int, f
     assert [point["value"] for point in read] == [point.value for point in points]
 
 
-VALUES: st.SearchStrategy[Any] = st.sampled_from([1, 81.2, -0.5, 81.0, None, 0, 10**15, -1e15, 1e14, True, "1", [1], {}])
+VALUES: st.SearchStrategy[Any] = st.sampled_from(
+    [1, 81.2, -0.5, 81.0, None, 0, 10**15, -1e15, 1e14, True, "1", [1], {}]
+)
 POINTS = st.one_of(
     st.fixed_dictionaries({"time": st.sampled_from(HOURS), "value": VALUES}),
     st.fixed_dictionaries({"value": VALUES, "time": st.sampled_from([*HOURS, "2026-01-01T00:30:00Z", 7])}),

@@ -250,7 +250,7 @@ SERIES = st.lists(POINTS, min_size=1, max_size=5) | st.lists(VALUES, min_size=1,
 def test_points_are_judged_together_as_they_are_one_by_one(raw: list[object]) -> None:
     def outcome(points: list[object]) -> object:
         try:
-            return datasets.parse_single("/a", encoded(document(points=points))).content
+            return series.parse_single("/a", encoded(document(points=points))).content
         except InvalidDataset as error:
             return str(error)
 

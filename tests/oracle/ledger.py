@@ -345,11 +345,11 @@ def spans_of(endpoint: Endpoint, uncertain: Sequence[Uncertain], faults: Sequenc
             first = max(version + 1, version + int(1000 * (expiry.earliest - time)))
             if first >= expiry.before:
                 continue
-            found.append(Span(first, None, expiry.due, False if expiry.certain else None, first))
-            if expiry.certain and expiry.gone < inf:
-                last = version + int(1000 * (expiry.gone - change.begun))
-                if last < expiry.before:
-                    found.append(Span(last, False, expiry.gone, False, last))
+            # Others below the same collection may come before it goes.
+            found.append(Span(first, None, expiry.earliest, None, first))
+            last = version + int(1000 * (expiry.due - change.begun)) if expiry.due < inf else inf
+            if expiry.certain and last < expiry.before:
+                found.append(Span(int(last), False if expiry.gone < inf else None, expiry.due, False, int(last)))
     return found
 
 

@@ -213,6 +213,14 @@ def test_member_outlives_its_time_only_until_the_store_has_answered_what_came_la
     assert broken([*changes, *proof], both, lists=LISTS) == set()
 
 
+def test_collection_with_a_new_member_before_the_expired_one_is_deleted_is_never_gone() -> None:
+    changes = [accepted(2, "/x/g/1", ttl=2.0), accepted(4.5, "/x/g/2"), accepted(5, "/h"), accepted(5.2, "/h", stamp=1)]
+    events, lists = [*subscribed("/x/"), *seen(held(2.1, 5, "/x/"))], {5: ["/x/g/"]}
+    assert broken(changes, events, lists=lists) == set()
+    alone = [change for change in changes if change.endpoint != "/x/g/2"]
+    assert broken(alone, events, lists=lists) == {"Behind", "NotConverged"}
+
+
 def test_wiped_store_has_no_members_until_they_are_written_again() -> None:
     changes = [accepted(2, "/g/1"), accepted(3, "/g/2"), accepted(9, "/g/2")]
     events = [*subscribed("/g/"), *seen(held(2.1, 1, "/g/"), held(3.1, 2, "/g/"), held(9.1, 3, "/g/"))]

@@ -4,6 +4,7 @@ from random import Random
 import pytest
 
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
+from tests.load import mix
 from tests.load.faults import scenarios
 from tests.load.injection import FAULTS
 from tests.load.injection.repartition import (
@@ -83,7 +84,14 @@ def test_only_runs_with_moves_have_quiet_endpoints_and_settings_of_their_own() -
     assert settings_of(("kill-bridge",), NAMES) == []
     assert quiet_of(("kill-bridge",), NAMES) == frozenset()
     assert "--hot" in settings_of(("kill-bridge", MOVE), NAMES)
-    assert len(quiet_of((MOVE,), NAMES)) == 80
+    assert len(quiet_of((MOVE,), NAMES)) == 84
+
+
+def test_endpoints_of_every_kind_change_all_the_time_beside_the_quiet_ones() -> None:
+    names = mix.names_of(200)
+    quiet = quiet_of((MOVE,), names)
+    for some in (quiet, set(names) - quiet):
+        assert {mix.kind_of(name) for name in some} == {*mix.KINDS} - {mix.COLLECTIONS}
 
 
 def history(*events: Event) -> History:

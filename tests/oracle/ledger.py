@@ -205,6 +205,8 @@ def _after(value: Any, change: Mapping[str, Any] | None) -> Any:
 
 TICKS: Final = 3
 """Versions of a collection that may be ahead of the time of their write: as many writes within a millisecond."""
+_MOST_AHEAD: Final = 64
+"""Versions of an endpoint that may be so."""
 
 
 class Span(NamedTuple):
@@ -217,7 +219,7 @@ class Span(NamedTuple):
     presumed: bool | None
     """The same for what is due: a collection must have changed at ``time``, though the version is not known."""
     least: int
-    """The least version that the collection can have for it."""
+    """The least version that the collection can have for it: the time of the write, if others of it came before."""
 
 
 class Collection:
@@ -263,18 +265,22 @@ class Collection:
     def is_accepted(self, version: int, time: float) -> bool:
         """Return whether something below it was made or deleted then, or may have been."""
         del time
-        near = bisect_right(self._at, version + 1) - bisect_left(self._at, version - TICKS)
-        return near > 0 or self._is_unknown(version)
+        return bool(self._near(version)) or self._is_unknown(version)
+
+    def _near(self, version: int) -> list[Span]:
+        """Return what this version may be for."""
+        near = self._events[bisect_left(self._at, version - TICKS) : bisect_right(self._at, version + _MOST_AHEAD)]
+        return [span for span in near if span.least <= version]
 
     def bounds(self, version: int) -> tuple[frozenset[str], frozenset[str]]:
         """Return the names that this version must list, and those that it may list."""
         if (known := self._bounds.get(version)) is None:
-            first = version - TICKS
-            near = self._events[bisect_right(self._at, first) : bisect_right(self._at, version + 1)]
-            if len(near) == 1 and near[0].version <= version and not self._is_unknown(version):
+            near = self._near(version)
+            first, last = version - TICKS, max([version, *(span.version for span in near)])
+            if len(near) == 1 and not self._is_unknown(version):
                 # The one that this version is for.
-                first = version
-            states = {name: _together(parts, first, version + 1) for name, parts in self._members.items()}
+                first = last
+            states = {name: _together(parts, first, last) for name, parts in self._members.items()}
             must = frozenset(name for name, state in states.items() if state)
             known = self._bounds[version] = (
                 must,
@@ -313,8 +319,8 @@ def _changes(parts: Sequence[Sequence[Span]]) -> Iterator[tuple[int, float]]:
     events.sort(key=lambda event: event[0].version)
     for place, (span, number) in enumerate(events, 1):
         now[number] = span.presumed
-        first, time = first or span.least, max(time, span.time)
-        if place < len(events) and events[place][0].version - span.version <= TICKS:
+        first, time = min(first or span.least, span.least), max(time, span.time)
+        if place < len(events) and events[place][0].least - span.version <= TICKS:
             continue
         after = True in now
         if None in now and not after:
@@ -327,14 +333,14 @@ def _changes(parts: Sequence[Sequence[Span]]) -> Iterator[tuple[int, float]]:
 
 def spans_of(endpoint: Endpoint, uncertain: Sequence[Uncertain], faults: Sequence[Fault]) -> list[Span]:
     """Return from which versions on an endpoint exists. Around an expiry or a wipe of the store it is unknown."""
-    found, before = list[Span](), 0
+    found, before, least = list[Span](), 0, 0
     expiries = {expiry.version: expiry for expiry in endpoint.expiries}
     for change, following in pairwise([*endpoint.changes, None]):
         assert change is not None
         version, time, until = change.version, change.time, inf if following is None else following.time
+        # A change within the millisecond of the one before has a version ahead of its time.
+        least = least if version == before + 1 else version
         if not found or found[-1].exists is not (not change.gone):
-            # A change within the millisecond of the one before has a version ahead of its time.
-            least = version if version - before > TICKS else version - TICKS
             found.append(Span(version, not change.gone, time, not change.gone, least))
         before = version
         lost = any(time <= write.end and write.start <= until for write in uncertain)

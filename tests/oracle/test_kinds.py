@@ -163,6 +163,18 @@ def test_collection_has_a_version_when_a_member_comes_or_goes_and_at_no_other_ti
     assert broken(MADE, [], final={"/g/": V + 3000, "/g/1": V + 5000, "/g/2": V + 3000}) == {"StoreLost"}
 
 
+def test_collection_has_the_time_of_a_deletion_as_its_version_though_that_of_the_member_is_ahead() -> None:
+    made = [accepted(2, "/g/1"), accepted(3, "/g/2")]
+    many = [
+        accepted(4, "/g/2", stamp=number, gone=number == 4)._replace(version=V + 4000 + number, key=f"many-{number}")
+        for number in range(5)
+    ]
+    events = [*subscribed("/g/"), *seen(*SEEN[:2], held(4.1, 1, "/g/", at=4))]
+    assert broken([*made, *many], events, lists=LISTS) == set()
+    assert broken([*made, *many], [*events[:-1], events[-1]._replace(code=2)], lists=LISTS) == {"WrongMembers"}
+    assert broken([*made, many[-1]], events, lists=LISTS) >= {"NotAccepted"}
+
+
 def test_collection_whose_last_member_has_gone_is_gone() -> None:
     changes = [*MADE, accepted(6, "/g/2", gone=True)]
     events = [*subscribed("/g/"), *seen(*SEEN, held(6.1, 0, "/g/"))]

@@ -43,8 +43,10 @@ def cut(kind: str, delete: Callable[[Scene], Awaitable[object]], prepare: Callab
         await prepare(scene)
         with ExitStack() as holding:
             with _stopped(scene):
-                for first in range(0, len(scene.writer.endpoints), BATCH):
-                    await scene.writer.change(scene.writer.endpoints[first : first + BATCH])
+                names = scene.writer.endpoints
+                async with asyncio.TaskGroup() as tasks:
+                    for first in range(0, len(names), BATCH):
+                        tasks.create_task(scene.writer.change(names[first : first + BATCH]))
                 holding.enter_context(scene.writer.held())
                 await _until_published(scene)
                 await delete(scene)

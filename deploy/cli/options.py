@@ -102,7 +102,6 @@ class UnusableFile(ConfigurationError):
     reason: str
 
 
-KAFKA_PANEL: Final = "Kafka"
 _PREFIX: Final = "kafka_"
 ADDRESS: Final = "kafka_bootstrap_servers"
 """The only option of Kafka in the help: others are variables and, for ``diem up``, keys of ``[system]``."""

@@ -40,13 +40,6 @@ def full_disk(directory: Path) -> str:
     return f"disk full: {free // 1024:,} KiB are free for {directory}" if free < FULL_BYTES else ""
 
 
-def last_line(log: Path) -> str:
-    """Return the last message in a log, without the lines of a traceback; empty if there is none."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-    messages = [line for line in lines if line.strip() and not line.startswith(("\t", " "))]
-    return messages[-1][:300] if messages else ""
-
-
 def end(process: "subprocess.Popen[bytes]", within: float) -> None:
     """Terminate a process, and kill it unless it ends ``within`` seconds; blocking."""
     process.terminate()

@@ -23,8 +23,6 @@ from learning.recommend.source import NUMBERS, LoadSource, from_numbers, from_sy
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR: Final = re.compile(r"(\d+(?:\.\d+)?)\s*x?")
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
-_LOAD_PANEL: Final = "Load"
-_NEEDS_PANEL: Final = "Requirements"
 
 
 def register(cli: typer.Typer) -> None:

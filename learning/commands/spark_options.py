@@ -14,7 +14,6 @@ import typer
 from learning.jobs.bucket import SCHEMES, BadBucket, BucketPath, Folder
 from learning.jobs.spark_options import SparkSettings, is_uri
 
-PANEL: Final = "Spark"
 _MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
 
 

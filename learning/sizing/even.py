@@ -8,8 +8,6 @@ from typing import Final
 
 from learning.sizing.kafka import shares_partitions
 
-MAX_SUGGESTED: Final = 120
-"""Largest suggested count: the most even one that the thesis examines."""
 COUNTS: Final = (12, 24, 30, 36, 48, 60, 72, 120)
 """Counts to be compared side by side: ours for a new topic, and those of thesis (24, 36 to 120) and practice (30)."""
 EVEN_ENOUGH: Final = 1.05
@@ -20,7 +18,6 @@ PLANNED: Final = (1, 2, 3, 4, 6, 12)
 """Default planned numbers of servers: those that divide a new topic evenly (ADR 28)."""
 COMPOSITE_COUNTS: Final = (24, 36, 48, 60, 72, 96, 120, 180, 240, 360, 480, 720, 840)
 """Counts with many divisors: their ranges are equal for many numbers of servers."""
-_EQUAL: Final = 1e-9
 
 
 def uniform_sizes(partitions: int, sizes: Sequence[int]) -> list[int]:
@@ -43,20 +40,6 @@ def worst_imbalance(partitions: int, sizes: Sequence[int]) -> tuple[float, int]:
     return max((imbalance(partitions, size), size) for size in sizes)
 
 
-def better_counts(partitions: int, sizes: Sequence[int], most: int = MAX_SUGGESTED) -> list[int]:
-    """Return partition counts that divide more evenly among ``sizes``, each the smallest of its evenness.
-
-    At most three, the most even one last; none is below the largest size, or above ``most`` and twice that size.
-    """
-    best, found = mean_imbalance(partitions, sizes), []
-    for count in range(max(sizes), max(most, 2 * max(sizes)) + 1):
-        grade = mean_imbalance(count, sizes)
-        if grade < best - _EQUAL:
-            best = grade
-            found.append(count)
-    return found[-3:]
-
-
 def planned_sizes(running: int | None = None) -> tuple[int, ...]:
     """Return the default planned numbers of servers: ``PLANNED``, and the running number."""
     return tuple(sorted({*PLANNED, *(() if running is None else (running,))}))
@@ -73,16 +56,6 @@ def even_count(sizes: Sequence[int]) -> int:
     counts = sorted(count for count in {least, *COUNTS} if count >= least)
     good = (count for count in counts if is_even_enough(count, sizes))
     return next(good, min(counts, key=lambda count: mean_imbalance(count, sizes)))
-
-
-def record_counts(sizes: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Return each count that has more uniform sizes than every smaller one, with the number of these sizes."""
-    records: list[tuple[int, int]] = []
-    for count in range(1, most + 1):
-        uniform = len(uniform_sizes(count, sizes))
-        if not records or uniform > records[-1][1]:
-            records.append((count, uniform))
-    return records
 
 
 def load_imbalance(loads: Sequence[float], servers: int) -> float:

@@ -88,16 +88,6 @@ def throughput_by_network(network: Number, servers: Number, replicas: Number, gr
     return Bound("network", "throughput", Side.AT_MOST, limit, "per s", "thesis eq. 2")
 
 
-def largest_throughput(storage: Number, network: Number, servers: Number, replicas: Number, groups: Number) -> Bound:
-    """Return the smaller one of equations 1 and 2, which has the name of what binds (equation 3)."""
-    bounds = (
-        throughput_by_storage(storage, servers, replicas),
-        throughput_by_network(network, servers, replicas, groups),
-    )
-    least = min(bounds, key=lambda bound: bound.limit or 0)
-    return Bound(least.name, least.quantity, least.side, least.limit, least.unit, "thesis eq. 3")
-
-
 def storage_per_server(throughput: Number, servers: Number, replicas: Number) -> Bound:
     """Return the storage throughput that a server needs: T_T r / n (equation 4)."""
     limit = exact(throughput) * exact(replicas) / exact(servers)

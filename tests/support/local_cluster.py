@@ -209,7 +209,7 @@ def _reason(process: "subprocess.Popen[bytes]", plan: BrokerPlan) -> str:
     code = process.returncode
     if code < 0:
         return exit_reason(code)
-    cause = processes.full_disk(plan.directory) or processes.last_line(_log(plan))
+    cause = processes.full_disk(plan.directory) or _last_line(_log(plan))
     return f"{exit_reason(code)}: {cause}".removesuffix(": ")
 
 
@@ -220,3 +220,10 @@ async def _known_to(port: int, login: KafkaOptions) -> int:
             return len(client.cluster.brokers())
     except KafkaUnavailable:
         return 0
+
+
+def _last_line(log: Path) -> str:
+    """Return the last message in a log, without the lines of a traceback; empty if there is none."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    messages = [line for line in lines if line.strip() and not line.startswith(("\t", " "))]
+    return messages[-1][:300] if messages else ""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -26,9 +26,6 @@ from tools.size import report
 from tools.size.measure import measure
 from tools.size.sizing import size as size_of
 from tools.size.workload import GIVEN, Figure, Figures, Limits, without_system
-
-_PANEL: Final = "Workload (default: what runs now)"
-_LIMITS: Final = "Requirements"
 
 
 def register(cli: typer.Typer) -> None:

@@ -15,21 +15,6 @@ def test_every_claimed_set_of_uniform_sizes_is_reproduced() -> None:
     assert len(printed.UNIFORM) == 6
 
 
-def test_no_smaller_count_has_as_many_uniform_sizes_as_a_record() -> None:
-    records = [(1, 1), (2, 2), (4, 3), (6, 4), (12, 6), (24, 7), (60, 8), (120, 9), (360, 10)]
-    assert even.record_counts(TWELVE, 360) == records
-
-
-def test_better_counts_divide_more_evenly_and_are_minimal() -> None:
-    assert even.better_counts(5, (1, 2, 3, 4, 6, 12)) == [12]
-    assert even.better_counts(12, (1, 2, 3, 4, 6, 12)) == []
-    for_all = even.better_counts(12, TWELVE)
-    assert for_all[-1] == 120
-    grades = [even.mean_imbalance(count, TWELVE) for count in (12, *for_all)]
-    assert grades == sorted(grades, reverse=True)
-    assert even.better_counts(12, (200,)) == [200]
-
-
 @pytest.mark.parametrize("servers", [1, 2, 5, 7, 24])
 def test_equal_loads_are_graded_like_counts(servers: int) -> None:
     assert even.load_imbalance([3.0] * 24, servers) == pytest.approx(even.imbalance(24, servers))

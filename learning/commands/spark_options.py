@@ -84,11 +84,6 @@ _OPTIONS: Final[dict[str, Any]] = {
             help="All workers see the warehouse at the same path; this is checked.",
         ),
     ],
-    "ui": Annotated[bool, typer.Option("--spark-ui", hidden=True, help="Serve Spark's web UI while it runs.")],
-    "event_log": Annotated[
-        str | None,
-        typer.Option(hidden=True, help="Where to write the log for Spark's history server: a folder or URI."),
-    ],
 }
 
 

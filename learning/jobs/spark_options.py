@@ -68,20 +68,15 @@ class SparkSettings:
     """Number of concurrent tasks."""
     shared_disk: bool = False
     """True if all workers have the warehouse at the same path."""
-    ui: bool = False
-    """True to serve Spark's web page from the driver."""
-    event_log: str | None = None
-    """Folder or URI of the log for Spark's history server."""
 
     def arguments(self) -> list[str]:
         """Return the equivalent options of ``diem``."""
         values = (
             *(("--master", self.master), ("--memory", self.memory), ("--cores", self.cores)),
-            *(("--event-log", self.event_log), *(("--conf", f"{key}={value}") for key, value in self.conf)),
+            *(("--conf", f"{key}={value}") for key, value in self.conf),
         )
         named = [text for option, value in values if value is not None for text in (option, str(value))]
-        flags = (("--shared-disk", self.shared_disk), ("--spark-ui", self.ui))
-        return named + [option for option, is_set in flags if is_set]
+        return [*named, "--shared-disk"] if self.shared_disk else named
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +166,12 @@ def _chosen(settings: SparkSettings, given: Mapping[str, str], master: str) -> d
         of_executor = int({**given, **dict(settings.conf)}.get("spark.executor.cores", "1"))
         chosen["spark.cores.max"] = str(settings.cores)
         chosen["spark.executor.instances"] = str(-(-settings.cores // of_executor))
-    if settings.ui:
-        chosen["spark.ui.enabled"] = "true"
-    if settings.event_log is not None:
-        chosen |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": _as_uri(settings.event_log)}
     return chosen | dict(settings.conf)
 
 
 def is_uri(place: str) -> bool:
     """Return whether the operator has given a URI (RFC 3986 section 3.1), not a path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", place) is not None
-
-
-def _as_uri(place: str) -> str:
-    return place if is_uri(place) else spark_path(Path(place).absolute())
 
 
 def spark_path(path: Folder) -> str:

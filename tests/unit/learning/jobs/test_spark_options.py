@@ -33,8 +33,8 @@ def test_without_a_master_spark_runs_here_on_loopback_only() -> None:
 
 
 def test_options_win_over_the_settings_of_spark_submit_and_these_over_ours() -> None:
-    settings = SparkSettings(conf=(("spark.driver.memory", "3g"), ("spark.sql.session.timeZone", "CET")), ui=True)
-    found = made(settings, master=CLUSTER, driver_memory="5g", ui_enabled="false", driver_host="me", app_name="mine")
+    settings = SparkSettings(conf=(("spark.driver.memory", "3g"), ("spark.sql.session.timeZone", "CET")))
+    found = made(settings, master=CLUSTER, driver_memory="5g", ui_enabled="true", driver_host="me", app_name="mine")
     assert (found["spark.master"], found["spark.app.name"]) == (CLUSTER, "mine")
     assert (found["spark.driver.memory"], found["spark.ui.enabled"], found["spark.driver.host"]) == ("3g", "true", "me")
     assert found["spark.sql.session.timeZone"] == "UTC", "days of the tables depend on it"
@@ -51,12 +51,10 @@ def test_jars_and_options_of_the_jvm_are_added_to_those_given() -> None:
 
 
 def test_memory_and_cores_of_a_cluster_are_those_of_its_executors() -> None:
-    found = made(SparkSettings(CLUSTER, memory="2g", cores=7, event_log="/logs"), executor_cores="3")
+    found = made(SparkSettings(CLUSTER, memory="2g", cores=7), executor_cores="3")
     assert (found["spark.executor.memory"], found["spark.cores.max"]) == ("2g", "7")
     assert found["spark.executor.instances"] == "3"
-    assert (found["spark.eventLog.enabled"], found["spark.eventLog.dir"]) == ("true", "file:///logs")
     assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"} & found.keys()
-    assert made(SparkSettings(event_log="hdfs://name/logs"))["spark.eventLog.dir"] == "hdfs://name/logs"
 
 
 def test_a_folder_of_this_machine_is_refused_on_a_cluster_unless_it_is_shared() -> None:

@@ -1,10 +1,9 @@
-"""``make figures``: tables of docs/sizing.md section 5 as CSV, figures of thesis and paper, and the map of modes."""
+"""``make figures``: tables of docs/sizing.md section 5 as CSV, and the figures of thesis and paper as SVG or PNG."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.paper import mode_map
 from experiments.paper.figures import write_all
 from tests.support.commandline import parser
 
@@ -15,8 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--out", type=Path, default=Path("build/figures"), metavar="DIR", help="the folder")
     command.add_argument("--format", choices=("svg", "png", "csv"), default="svg", help="csv: the numbers alone")
     given = command.parse_args(argv)
-    print(f"{1 + len(list(write_all(given.out, given.format)))} files in {given.out}")
-    (given.out / "mode-map.svg").write_text(mode_map.draw(), encoding="utf-8")
+    print(f"{len(list(write_all(given.out, given.format)))} files in {given.out}")
     return 0
 
 

@@ -1,14 +1,13 @@
-"""The map of modes (docs/modes.md) by clients and updates a second: the cheapest one of each region, and one load."""
+"""The map of modes as SVG: clients against updates a second, the cheapest mode of each region, a dot for the load."""
 
 import math
 from collections.abc import Sequence
 from typing import Final
 from xml.sax.saxutils import escape
 
-from learning.costs import ROLES
 from learning.modes.configuration import Configuration
-from learning.modes.load import Load
-from learning.modes.recommend import Requirements, choose
+from learning.modes.recommend import cheapest_on
+from learning.recommend.advice import Advice
 
 WIDTH: Final = 900
 """Of the picture, in pixels like all lengths."""
@@ -37,28 +36,11 @@ _STYLE: Final = (
 )
 
 
-COLUMNS: Final = 22
-"""Cells of the map."""
-ROWS: Final = 14
-DECADES: Final = 1.5
-"""Powers of ten on the map below and above the load."""
-LOAD: Final = Load(5000, 200, 50)
-"""The load in the middle: the first example of docs/modes.md."""
-
-
-def draw(load: Load = LOAD) -> str:
+def draw(advice: Advice) -> str:
     """Return the picture."""
-    clients, updates = _steps(load.clients, COLUMNS), _steps(load.updates, ROWS)
-    rows = []
-    for rate in updates:
-        found = (choose(load.scaled(count, rate), ROLES, Requirements()) for count in clients)
-        rows.append([None if each is None else each.configuration for each in found])
-    return picture(rows, clients, updates, (load.clients, load.updates))
-
-
-def _steps(middle: float, count: int) -> list[float]:
-    low, high = math.log10(middle) - DECADES, math.log10(middle) + DECADES
-    return [10 ** (low + (high - low) * (at + 0.5) / count) for at in range(count)]
+    clients, updates = advice.axes()
+    rows = list(cheapest_on(advice.load, clients, updates, advice.costs, advice.needs))
+    return picture(rows, clients, updates, (advice.load.clients, advice.load.updates))
 
 
 def picture(

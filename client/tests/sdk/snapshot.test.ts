@@ -23,6 +23,7 @@ const VALUES: [string, Partial<Content>, unknown][] = [
   ["text as bytes", { mediaType: "text/plain;charset=utf-8", data: utf8("é") }, "é"],
   ["text with a byte order mark", { mediaType: "text/csv", data: utf8("\ufeffa") }, "\ufeffa"],
   ["text in another encoding", { mediaType: "text/plain;charset=iso-8859-1", data: bytes(0xe9) }, bytes(0xe9)],
+  ["the same where it would be UTF-8, too", { mediaType: "text/plain;charset=utf-16", data: "h\0i\0" }, bytes(0x68, 0, 0x69, 0)],
   ["the same with an update", { mediaType: "text/plain;charset=iso-8859-1", data: "6Q==", encoding: "base64" }, bytes(0xe9)],
   ["bytes", { mediaType: "image/png", data: bytes(0, 255) }, bytes(0, 255)],
   ["bytes with an update", { mediaType: "image/png", data: "AP8=", encoding: "base64" }, bytes(0, 255)],

@@ -4,7 +4,7 @@ import { find, make, setData, setText } from "../dom.ts";
 import { count } from "../format.ts";
 import type { MarketTime } from "../time.ts";
 import type { Version } from "./body.ts";
-import { decode, formOf, kindOf, sizeWords } from "./media.ts";
+import { formOf, kindOf, sizeWords } from "./media.ts";
 
 /** Between two requests for the list, however many versions are written. */
 const EVERY_MS = 2_000;
@@ -159,7 +159,7 @@ export class History {
     const mediaType = (answer.headers.get("Content-Type") ?? "").replaceAll(" ", "");
     const at = this.#versions.find((known) => known.version === version)?.at ?? version;
     try {
-      const value: unknown = kindOf(mediaType) === "bytes" ? decode(new Uint8Array(await answer.arrayBuffer()), mediaType) : await answer.json();
+      const value: unknown = kindOf(mediaType) === "bytes" ? new Uint8Array(await answer.arrayBuffer()) : await answer.json();
       return { version, at, mediaType, value };
     } catch {
       return "The Data Service answers something else.";

@@ -36,23 +36,16 @@ export function formOf(mediaType: string): "image" | "text" | "file" {
   return IMAGE.test(essence) ? "image" : TEXT.test(essence) ? "text" : "file";
 }
 
-/** The text of a value of the kind bytes; null if it is none. */
-export function textOf(value: unknown): string | null {
+/** The charset of text: that of its media type, or UTF-8. */
+export const charsetOf = (mediaType: string): string => /;charset=([^;]+)/.exec(mediaType)?.[1] ?? "utf-8";
+
+/** The text of a value of the kind bytes; null if it is none, or its charset is not known. */
+export function textOf(value: unknown, mediaType = ""): string | null {
   if (typeof value === "string") return value;
   try {
-    return value instanceof Uint8Array ? new TextDecoder("utf-8", { fatal: true }).decode(value) : null;
+    return value instanceof Uint8Array ? new TextDecoder(charsetOf(mediaType), { fatal: true, ignoreBOM: true }).decode(value) : null;
   } catch {
     return null;
-  }
-}
-
-/** A body as the value of a version: text as a string, other bytes as they are. */
-export function decode(bytes: Uint8Array, mediaType: string): string | Uint8Array {
-  if (!mediaType.startsWith("text/")) return bytes;
-  try {
-    return new TextDecoder(/;charset=([^;]+)/.exec(mediaType)?.[1]).decode(bytes);
-  } catch {
-    return bytes; // a character set that nobody knows
   }
 }
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { decode, fileName, formOf, kindIn, kindOf, kindWords, sizeOf, sizeWords, textOf } from "../../../src/page/data/media.ts";
+import { fileName, formOf, kindIn, kindOf, kindWords, sizeOf, sizeWords, textOf } from "../../../src/page/data/media.ts";
 import { lines } from "../../../src/page/data/text.ts";
 
 const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);
@@ -20,9 +20,9 @@ test("only images without scripts are images; what could run is text, and never 
 });
 
 test("text of any character set; what is none is no text", () => {
-  expect(decode(bytes(0xe9), "text/plain;charset=iso-8859-1")).toBe("é");
-  expect(decode(bytes(0xc3, 0xa9), "text/plain")).toBe("é");
-  expect([decode(bytes(1), "text/plain;charset=klingon"), decode(bytes(1), "image/png")]).toEqual([bytes(1), bytes(1)]);
+  expect(textOf(bytes(0xe9), "text/plain;charset=iso-8859-1")).toBe("é");
+  expect(textOf(bytes(0x68, 0, 0x69, 0), "text/plain;charset=utf-16;x=1")).toBe("hi");
+  expect([textOf(bytes(0x81), "text/plain;charset=shift_jis"), textOf(bytes(1), "text/plain;charset=klingon")]).toEqual([null, null]);
   expect([textOf("a"), textOf(bytes(0xc3, 0xa9)), textOf(bytes(0xff)), textOf(null)]).toEqual(["a", "é", null, null]);
 });
 

@@ -4,7 +4,7 @@ import { find, make, setText } from "../../dom.ts";
 import { count } from "../../format.ts";
 import { marketTime } from "../../time.ts";
 import type { Body, Shown } from "../body.ts";
-import { fileName, formOf, sizeOf, sizeWords, textOf } from "../media.ts";
+import { charsetOf, fileName, formOf, sizeOf, sizeWords, textOf } from "../media.ts";
 import type { Line } from "../text.ts";
 import { lines } from "../text.ts";
 
@@ -52,19 +52,19 @@ export class BytesBody implements Body {
     const isSame = this.#shown?.version === shown.version;
     this.#shown = shown;
     const form = formOf(mediaType);
-    const text = form === "text" ? textOf(value) : null;
+    const text = form === "text" ? textOf(value, mediaType) : null;
     this.differences = "";
     this.#text.hidden = this.#more.hidden = text === null;
     this.#figure.hidden = form !== "image";
     this.#note.hidden = text !== null || form === "image";
     if (text !== null) this.#showText(shown);
     if (form === "image" && !isSame) this.#showImage(shown);
-    setText(this.#note, `${form === "text" ? "This is no text in UTF-8" : "There is no view for this type"}: ${sizeWords(sizeOf(value))} to download.`);
+    setText(this.#note, `${form === "text" ? `This is no text in ${charsetOf(mediaType).toUpperCase()}` : "There is no view for this type"}: ${sizeWords(sizeOf(value))} to download.`);
   }
 
   #showText({ version, base }: Shown): void {
-    const text = textOf(version.value) ?? "";
-    const before = base && textOf(base.value);
+    const text = textOf(version.value, version.mediaType) ?? "";
+    const before = base && textOf(base.value, base.mediaType);
     const found = before === null ? null : lines(before, text);
     this.differences = before === null ? "" : lineWords(found, before === text);
     const limit = this.#isLong ? MAX_CHARS : CHARS;

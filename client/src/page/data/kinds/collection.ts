@@ -171,7 +171,7 @@ export function valueWords({ mediaType, value, gone }: Snapshot): string {
     case "notice":
       return String((value as { url?: unknown } | null)?.url ?? "");
     case "bytes": {
-      const text = formOf(mediaType) === "text" ? textOf(value) : null;
+      const text = formOf(mediaType) === "text" ? textOf(value, mediaType) : null;
       return text === null ? sizeWords(sizeOf(value)) : text.slice(0, CHARS);
     }
     default:

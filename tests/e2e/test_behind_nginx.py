@@ -126,8 +126,8 @@ async def test_nothing_that_is_stored_runs_however_it_is_embedded(browser: Brows
     uncached = [f"{direct}v1/data/open/{name}" for name in CONTENT]
     for url, addresses, how in (
         (own, versions, EMBED),
-        (own_direct, uncached[::2], EMBED),
-        (FOREIGN, versions[::3], EMBED),
+        (own_direct, uncached[::3], EMBED),
+        (FOREIGN, versions[::4], EMBED),
         (system.page, current, EMBED_WITH_BLOBS),
     ):
         page = await embedder.embed(url, addresses, how)

@@ -140,13 +140,16 @@ async def test_payloads_of_all_fields_go_in_by_every_way_and_are_shown_with_righ
     assert versions.keys() == {*names}
     await page.evaluate("(versions) => { window.versions = versions; }", versions)
     await becomes(page, "Object.keys(versions).every((name) => shown[name]?.version === versions[name])")
-    values = await page.evaluate("Object.fromEntries(Object.entries(shown).map(([name, { value }]) => [name, value]))")
+    # As text: Playwright takes seconds for so many objects.
+    values = json.loads(await page.evaluate("JSON.stringify(shown)"))
     for name in names:
-        assert values[name] == payloads[name.rpartition("/")[2]].value, name
+        assert values[name]["value"] == payloads[name.rpartition("/")[2]].value, name
 
     errors.clear()  # watched before there was anything to fetch
-    for number, (name, (value, shown)) in enumerate(payloads.items()):
-        await page.goto(f"{module_system.page}?view=data&endpoint={names[number % 3 * len(payloads) + number]}")
+    # Every other one, of each way some.
+    for number, (name, (value, shown)) in enumerate([*payloads.items()][::2]):
+        way = ("command", "put", "patch")[number % 3]
+        await page.goto(f"{module_system.page}?view=data&endpoint=/{way}/{name}")
         if name in DOCUMENTS:
             await expect(page.get_by_role("treeitem", name=shown).first).to_be_visible()
             continue

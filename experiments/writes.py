@@ -1,6 +1,7 @@
 """``make bench-writes``: what a write costs the Data Service, beside the disk's own floor and a publish of Centrifugo.
 
-Single writes one after another and on many connections, bulk requests, and a stream, on SQLite and PostgreSQL. The
+Single writes one after another and on many connections, bulk requests, and a stream, on SQLite and PostgreSQL; and one
+write at a time through whole systems of modes single and x, from its request to the frame of its only client. The
 floor is SQLite by the standard library: rows of the same size with a history, in a thread; and a commit of one. CPU is
 that of the service's process and, for PostgreSQL, of the server's beside it. Centrifugo keeps in memory what is
 published; it is measured where its program is found (``PATH``, or ``CENTRIFUGO``): ``go install
@@ -16,6 +17,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,12 +25,17 @@ from typing import Final, NamedTuple
 
 import httpx
 import orjson
+from websockets import Subprotocol
+from websockets.asyncio.client import connect
 
+from diem.protocol.messages import SUBPROTOCOL
 from tests.bench.procfs import cost, cpu_seconds, tree_cpu_seconds
 from tests.bench.report import Report
 from tests.bench.stores import stores
 from tests.integration.data.process import serving
 from tests.load.bench import Goal, exit_code, write
+from tests.load.processes import children
+from tests.load.system import System
 from tests.support.commandline import parser
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
@@ -45,6 +52,12 @@ BATCH, POINTS, DOCUMENT_BYTES = 50, 24, 1024
 WARM_UP: Final = 0.1
 """Share of the writes that are made before those that count."""
 LINES_AT_ONCE: Final = 64
+THROUGH: Final = sized(500, 100, 5)
+MODES: Final = {"single": 4.0, "x": 8.0}
+"""Goals from the request to the frame, p50 in ms."""
+REST_S: Final = 0.03
+"""Pause between two writes through a whole system, which is idle then."""
+IDLE_S: Final = sized(10.0, 4.0, 0.5)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -330,6 +343,77 @@ async def run(
     return found
 
 
+class Through(NamedTuple):
+    """One write at a time through a whole system."""
+
+    p50_ms: float
+    """From the request to the frame."""
+    p99_ms: float
+    cpu_ms: dict[str, float]
+    """Of each kind of process, for a write, above its idle."""
+
+    @property
+    def total_ms(self) -> float:
+        """CPU of a write without the brokers."""
+        return sum(cpu for kind, cpu in self.cpu_ms.items() if kind != "kafka")
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures by name."""
+        kinds = {f"{kind}_ms": cpu for kind, cpu in self.cpu_ms.items()}
+        return {"p50_ms": self.p50_ms, "p99_ms": self.p99_ms, **kinds}
+
+
+async def through(mode: str, folder: Path) -> Through:
+    """Write to an idle system with one client."""
+    async with System(mode, folder, ("--traffic", "off")) as system, AsyncExitStack() as stack:
+        port = system.process("data").public_port or 0
+        server = Server(mode, port, f"Authorization: Bearer {system.write_key}\r\n", lambda: (0.0, 0.0))
+        streams = await asyncio.open_connection("127.0.0.1", port)
+        stack.callback(streams[1].close)
+        _, socket_port, path = system.servers[0]
+        url = f"ws://127.0.0.1:{socket_port}{path}"
+        client = await stack.enter_async_context(connect(url, subprotocols=[Subprotocol(SUBPROTOCOL)]))
+        await client.send('{"type":"subscribe","id":1,"endpoints":{"/one":null}}')
+
+        def cpu() -> Counter[str]:
+            spent = Counter[str]()
+            for process in system.processes():
+                for pid in () if process.pid is None else (process.pid, *children(process.pid)):
+                    spent[process.name.rstrip("-0123456789")] += cost(pid).cpu
+            return spent
+
+        async def write_one(number: int) -> float:
+            sent = request(server, "/v1/data/one", "application/json", b"%d" % number)
+            began = time.perf_counter()
+            accepted = orjson.loads(await ask(streams, sent))
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    frame = orjson.loads(await client.recv())
+                    if frame["type"] == "update" and frame["version"] == accepted["version"]:
+                        return time.perf_counter() - began
+
+        for number in range(10):
+            await write_one(-number)
+        idle = cpu()
+        await asyncio.sleep(IDLE_S)
+        before, began, latencies = cpu(), time.perf_counter(), []
+        for number in range(1, THROUGH + 1):
+            latencies.append(await write_one(number) * 1000)
+            await asyncio.sleep(REST_S)
+        after, share = cpu(), (time.perf_counter() - began) / IDLE_S
+        cpu_ms = {
+            kind: (after[kind] - before[kind] - (before[kind] - idle[kind]) * share) / THROUGH * 1000 for kind in after
+        }
+        latencies.sort()
+        return Through(latencies[len(latencies) // 2], latencies[int(len(latencies) * 0.99)], cpu_ms)
+
+
+def goals_of_systems(found: dict[str, Through]) -> list[Goal]:
+    """Return the goals of whole systems."""
+    made = [Goal(f"{mode}: request to frame, p50", "ms", MODES[mode], each.p50_ms) for mode, each in found.items()]
+    return [*made, Goal("x: CPU of a write without the broker", "ms", 2.0, found["x"].total_ms)]
+
+
 def goals(found: dict[str, dict[str, Measured]]) -> list[Goal]:
     """Return the goals."""
     floor, own = found["floor"], found["sqlite"]
@@ -362,16 +446,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     peer = os.environ.get("CENTRIFUGO") or shutil.which("centrifugo")
     with (
         stores("writes") as (folder, cluster),
-        Report(1 + (peer is not None) + 4 * (1 if cluster is None else 2)) as report,
+        Report(1 + (peer is not None) + 4 * (1 if cluster is None else 2) + len(MODES)) as report,
     ):
         measured = asyncio.run(run(folder, cluster, peer, report))
-        found = goals(measured)
+        systems: dict[str, Through] = {}
+        for mode in MODES:
+            report.step(f"{mode}: a whole system")
+            systems[mode] = asyncio.run(through(mode, folder / mode))
+        found = [*goals(measured), *goals_of_systems(systems)]
         for name, phases in measured.items():
             report.rows(name, {what: one._asdict() for what, one in phases.items()})
+        report.rows("whole systems", {mode: each.figures() for mode, each in systems.items()})
         report.goals(found)
     of = {"connections": CONNECTIONS, "batch": BATCH, "points": POINTS, "document_bytes": DOCUMENT_BYTES}
     servers = {name: {what: one._asdict() for what, one in each.items()} for name, each in measured.items()}
-    print(f"written: {write('writes', {**of, 'servers': servers}, found)}")
+    through_ = {mode: each.figures() for mode, each in systems.items()}
+    print(f"written: {write('writes', {**of, 'servers': servers, 'systems': through_}, found)}")
     return exit_code(found)
 
 

@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             figures[name] = {
                 "kills": record.kills,
                 "requests_accepted": record.answers,
+                "lines_accepted": record.streamed,
                 "versions": len(record.values),
                 "found_without_an_answer": record.in_doubt,
                 "seconds": round(time.monotonic() - began, 1),

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import random
 import signal
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
+import orjson
 
 from tests.integration.data.process import DataProcess, bulk, serving
 from tests.support.patience import PATIENCE_S
@@ -32,6 +34,7 @@ class WriteRecord:
     values: dict[tuple[str, int], int] = field(default_factory=dict)
     """The value of each version that was ever seen."""
     answers: int = 0
+    streamed: int = 0
     kills: int = 0
     in_doubt: int = 0
     """Number of changes found although their answer was lost."""
@@ -68,6 +71,7 @@ async def kill_repeatedly(state: Path, kills: int, seed: int, **settings: str) -
         async with serving(state, **settings) as process:
             await _compare(process, record)
             writers = [asyncio.create_task(_write(process, number, record)) for number in range(WRITERS)]
+            writers.append(asyncio.create_task(_stream(process, record)))
             before = record.answers
             async with asyncio.timeout(PATIENCE_S):  # at any moment, but under load
                 while record.answers < before + WRITERS:
@@ -96,14 +100,59 @@ async def _write(process: DataProcess, writer: int, record: WriteRecord) -> None
                 record.answers += 1
 
 
+async def _stream(process: DataProcess, record: WriteRecord) -> None:
+    """Write as many values as the service takes, over one connection."""
+    names = [f"/s/e{number}" for number in range(NAMES)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", process.serving.result()["port"])
+    fields = ["Host: localhost", *(f"{name}: {value}" for name, value in process.write.items())]
+    fields += ["Content-Type: application/x-ndjson", "Transfer-Encoding: chunked", "", ""]
+    sent = deque[tuple[str, int]]()
+
+    async def send() -> None:
+        writer.write("\r\n".join(["POST /v1/data HTTP/1.1", *fields]).encode())
+        while True:
+            lines = []
+            for name in names:
+                value = record.attempted[name] = record.attempted.get(name, 0) + 1
+                sent.append((name, value))
+                point = {"time": "2026-01-01T00:00:00Z", "value": value}
+                series = {"unit": "MW", "resolution": "PT1H", "points": [point]}
+                lines.append(orjson.dumps({"endpoint": name, "series": series}, option=orjson.OPT_APPEND_NEWLINE))
+            chunk = b"".join(lines)
+            writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def receive() -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        while size := int(await reader.readline() or b"0", 16):
+            for line in (await reader.readexactly(size + 2)).splitlines():
+                answer, (name, value) = orjson.loads(line or b"null"), sent[0]
+                if answer is not None and "version" not in answer:
+                    raise Broken(str(answer))
+                if answer is not None:
+                    sent.popleft()
+                    record.accept(name, answer["version"], value)
+                    record.streamed += 1
+
+    sending = asyncio.create_task(send())
+    try:
+        with contextlib.suppress(OSError, EOFError):
+            await receive()
+    finally:
+        sending.cancel()
+        writer.close()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
 async def _compare(process: DataProcess, record: WriteRecord) -> None:
     async with httpx.AsyncClient(base_url=process.url, timeout=PATIENCE_S) as http:
         listed = {one["endpoint"] for one in (await http.get("/v1/endpoints")).json()["endpoints"]}
         if missing := record.accepted.keys() - listed:
             raise Broken(f"{min(missing)} is gone")
-        for writer in range(WRITERS):
-            seen = {name: await _read(http, name) for name in listed if name.startswith(f"/w{writer}/")}
-            if len({value for _, value in seen.values()}) > 1:
+        for prefix in ("/s/", *(f"/w{writer}/" for writer in range(WRITERS))):
+            seen = {name: await _read(http, name) for name in listed if name.startswith(prefix)}
+            if prefix != "/s/" and len({value for _, value in seen.values()}) > 1:
                 raise Broken("a request was stored in part")
             for endpoint, (version, value) in seen.items():
                 record.check_stored(endpoint, version, value)

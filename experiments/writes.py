@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -122,13 +122,10 @@ async def ask(streams: Streams, sent: bytes) -> bytes:
 
 async def phase(server: Server, count: int, connections: int, make: Make, updates: int = 1) -> Measured:
     """Make requests on some connections, each after the answer to the last one."""
-    numbers = iter(range(10**9))
     latencies: list[float] = []
 
-    async def work(streams: Streams, left: list[int]) -> None:
-        while left[0] > 0:
-            left[0] -= 1
-            sent = make(next(numbers))
+    async def work(streams: Streams, requests: Iterator[bytes]) -> None:
+        for sent in requests:
             began = time.perf_counter()
             await ask(streams, sent)
             latencies.append(time.perf_counter() - began)
@@ -138,8 +135,10 @@ async def phase(server: Server, count: int, connections: int, make: Make, update
         for counts in (False, True):
             latencies.clear()
             number = count if counts else max(connections, int(count * WARM_UP))
-            before, began, left = server.cpu(), time.perf_counter(), [number]
-            await asyncio.gather(*(work(streams, left) for streams in opened))
+            # Made before: a request takes the client nearly as long as the service.
+            requests = iter([make(n) for n in range(number, 2 * number)])
+            before, began = server.cpu(), time.perf_counter()
+            await asyncio.gather(*(work(streams, requests) for streams in opened))
             elapsed = time.perf_counter() - began
     finally:
         for _, writer in opened:

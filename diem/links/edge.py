@@ -367,8 +367,8 @@ class Service:
 class TraceSink(Protocol):
     """Records connections and requests of clients."""
 
-    def connected(self, session: Session, client: str | None, connection: bytes, address: str) -> ClientTrace:
-        """Return the trace of a new connection from an address; ``client`` is the id in its URL, if any."""
+    def connected(self, session: Session, connection: bytes, address: str) -> ClientTrace:
+        """Return the trace of a new connection from an address."""
         ...
 
 

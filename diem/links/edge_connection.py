@@ -30,7 +30,6 @@ from diem.protocol import endpoints, messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.frames import text_frame
 from diem.protocol.messages import MAX_NAMES, MessageError
-from diem.protocol.traffic import client_of
 from diem.tokens.claims import Claims
 
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
@@ -142,7 +141,7 @@ class EdgeConnection(ServerConnection):
         if not self.upgrade(request):
             edge.refused[400] += 1
             return
-        self._welcome(request.path.partition("?")[2], claims, anonymous=outcome.anonymous)
+        self._welcome(claims, anonymous=outcome.anonymous)
 
     def _is_handshake(self, request: Request) -> bool:
         """Return whether a request is a handshake to decide on; any other, or one at a bad time, is answered here."""
@@ -163,15 +162,14 @@ class EdgeConnection(ServerConnection):
             return True
         return False
 
-    def _welcome(self, query: str, claims: Claims | None, *, anonymous: bool) -> None:
+    def _welcome(self, claims: Claims | None, *, anonymous: bool) -> None:
         edge = self._edge
         transport = self.transport
         name = token_bytes(8)
         compressed = bool(self.protocol.extensions)
         self.session = Session(transport.write, transport.writelines, edge.fanout.stats, compressed=compressed)
         if edge.trace_sink is not None:
-            # Clients of earlier releases have their id in the query.
-            self.session.trace = edge.trace_sink.connected(self.session, client_of(query), name, self._address or "")
+            self.session.trace = edge.trace_sink.connected(self.session, name, self._address or "")
         self._slot = edge.wheel.add(self)
         edge.connections.add(self)
         edge.fanout.join(self.session)

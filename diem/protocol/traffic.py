@@ -12,7 +12,7 @@ import orjson
 
 from diem.errors import DiemError
 from diem.protocol import endpoints as names
-from diem.protocol.messages import CLIENT_ID, MAX_VERSION
+from diem.protocol.messages import MAX_VERSION
 
 MAX_NAMES: Final = 100
 """Limit of endpoints of one ``subscribe`` or ``unsubscribe`` event."""
@@ -23,7 +23,6 @@ MAX_ACCESSED: Final = 150
 MAX_EVENT_BYTES: Final = 64 * 1024
 """Longest event in bytes: 200 of the longest names with two counters each have 60 KiB."""
 
-_CLIENT: Final = re.compile(rf"(?:^|&)client=({CLIENT_ID.pattern})(?:&|$)")
 _ID: Final = re.compile(r"[0-9a-f]{12}-(?:0|[1-9][0-9]{0,15})")
 _PSEUDONYM: Final = re.compile(r"[0-9a-f]{16}")
 _EDGE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -180,15 +179,6 @@ def decode(data: bytes | str) -> TrafficEvent:
         raise BadEvent(f"{type_}: missing fields: {', '.join(sorted(missing))}")
     common = TrafficEvent(type_, _text(found, "id", _ID), _time(found, "time"), _text(found, "edge", _EDGE))
     return read(common, found)
-
-
-def client_of(query: str) -> str | None:
-    """Return the client id in a URL's query, as sent by earlier releases; None without a valid one.
-
-    Front proxies log URLs with the client's address, so the present protocol has the id in a message.
-    """
-    match = _CLIENT.search(query)
-    return match[1] if match else None
 
 
 def is_edge(name: str) -> bool:

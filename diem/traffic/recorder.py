@@ -61,13 +61,11 @@ class RecordedConnection:
 
     __slots__ = ("_recorder", "address", "client", "connection", "identity", "session", "shares")
 
-    def __init__(
-        self, recorder: "Recorder", session: Session, identity: str | None, connection: bytes, address: str
-    ) -> None:
+    def __init__(self, recorder: "Recorder", session: Session, connection: bytes, address: str) -> None:
         self._recorder = recorder
         self.session = session
-        self.identity = identity
-        """The client's own id, or None; used only within this process, and never written."""
+        self.identity: str | None = None
+        """The client's own id, if it has sent one; used only within this process, and never written."""
         self.connection = connection
         self.client = b""
         """The pseudonym; empty until the connection is recorded."""
@@ -183,12 +181,10 @@ class Recorder(_EventSource):
         self._open: Iterator[TrafficEvent] = iter(())
         """Remaining events of the item that is being encoded."""
 
-    def connected(
-        self, session: Session, client: str | None, connection: bytes, address: str = ""
-    ) -> RecordedConnection:
-        """Return the trace of a new connection; without a ``client`` id, each counts as a separate client."""
+    def connected(self, session: Session, connection: bytes, address: str = "") -> RecordedConnection:
+        """Return the trace of a new connection; until it is identified, it counts as a separate client."""
         self.connections += 1
-        return RecordedConnection(self, session, client, connection, address)
+        return RecordedConnection(self, session, connection, address)
 
     def begin(self, source: RecordedConnection) -> None:
         """Record the start of a connection, under its client's pseudonym of the day."""

@@ -4,6 +4,6 @@ The model of chapter 5 of the thesis (Amazon's, with upper bounds of its own), a
 partitioning a topic in Apache Kafka" (Raptis and Passarella, 2022), here "the paper". docs/sizing.md has every table
 and figure of both, printed beside computed.
 
-Reading order: ``kafka`` has equations 1 to 11, ``even`` the evenness of numbers of partitions, ``solver`` the binding
+Reading order: ``kafka`` has equations 4 to 11, ``even`` the evenness of numbers of partitions, ``solver`` the binding
 bound of a workload.
 """

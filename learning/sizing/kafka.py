@@ -76,18 +76,6 @@ def exact(value: Number) -> Fraction:
     return Fraction(str(value)) if isinstance(value, float) else Fraction(value)
 
 
-def throughput_by_storage(storage: Number, servers: Number, replicas: Number) -> Bound:
-    """Return the largest throughput of the topic that the servers can store: T_S n / r (equation 1)."""
-    limit = exact(storage) * exact(servers) / exact(replicas)
-    return Bound("storage", "throughput", Side.AT_MOST, limit, "per s", "thesis eq. 1")
-
-
-def throughput_by_network(network: Number, servers: Number, replicas: Number, groups: Number) -> Bound:
-    """Return the largest throughput of the topic that the network carries: T_N n / (r + g) (equation 2)."""
-    limit = exact(network) * exact(servers) / (exact(replicas) + exact(groups))
-    return Bound("network", "throughput", Side.AT_MOST, limit, "per s", "thesis eq. 2")
-
-
 def storage_per_server(throughput: Number, servers: Number, replicas: Number) -> Bound:
     """Return the storage throughput that a server needs: T_T r / n (equation 4)."""
     limit = exact(throughput) * exact(replicas) / exact(servers)

@@ -26,10 +26,10 @@ def unsubscribe(*names: str, id_: int = 2) -> dict[str, Any]:
 
 
 async def subscribed(
-    client: BufferedClient, *names: str, known: int | None = None, id_: int = 1
+    client: BufferedClient, *names: str, known: int | None = None, id_: int = 1, own: str | None = None
 ) -> dict[str, int | None]:
-    """Subscribe, and merge the parts of the answer."""
-    await client.send(subscribe(*names, known=known, id_=id_))
+    """Subscribe, with an id of one's ``own`` if given, and merge the parts of the answer."""
+    await client.send(subscribe(*names, known=known, id_=id_) | ({} if own is None else {"client": own}))
     found: dict[str, int | None] = {}
     between = []
     while len(found) < len(names):

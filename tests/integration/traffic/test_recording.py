@@ -72,11 +72,10 @@ async def test_a_server_records_the_subscriptions_that_took_effect(tmp_path: Pat
 async def test_connections_of_one_client_share_a_pseudonym_that_hides_its_name(tmp_path: Path, recorded: Path) -> None:
     name = "0123456789abcdef-my-page"
     async with small_system(tmp_path) as system:
-        url = system.url
-        for query in (f"?client={name}", f"?client={name}", "?client=another-page", "?client=no", ""):
-            system.url = url + query
-            async with system.client() as client:
-                await client.ask(subscribe("/a"))
+        for own in ({"client": name}, {"client": name}, {"client": "another-page"}, {}, {}):
+            async with system.client(welcome=False) as client:
+                await client.receive()
+                await client.ask({**subscribe("/a"), **own})
     connects = [event for event in events(recorded, "websocket-1") if event.type is Type.CONNECT]
     assert len({event.connection for event in connects}) == 5
     clients = [event.client for event in connects]
@@ -112,20 +111,20 @@ async def test_a_python_client_sends_its_id_in_the_first_message_where_traffic_i
     assert len(set(ids)) == (2 if records else 1)
 
 
-async def test_a_client_is_the_same_in_the_first_message_and_in_the_url(tmp_path: Path, recorded: Path) -> None:
+async def test_the_first_id_of_a_connection_counts_and_none_in_its_url(tmp_path: Path, recorded: Path) -> None:
     async with small_system(tmp_path) as system:
         async with system.client(welcome=False) as new:
             assert (await new.receive())["traffic"] is True
             await new.ask({**subscribe("/a"), "client": "page-number-one"})
             await new.ask({**subscribe("/b"), "client": "page-number-two"})
         system.url += "?client=page-number-one"
-        async with system.client() as old:
-            await old.ask(subscribe("/a"))
+        async with system.client() as other:
+            await other.ask(subscribe("/a"))
         async with system.client() as wrong:
             assert (await wrong.ask({**subscribe("/a"), "client": "short"}))["code"] == "bad_message"
     found = [event for event in events(recorded, "websocket-1") if event.client]
     assert [event.type for event in found].count(Type.CONNECT) == 2
-    assert len({event.client for event in found}) == 1
+    assert len({event.client for event in found}) == 2
 
 
 async def test_a_stopping_server_records_the_disconnect_of_every_client(tmp_path: Path, recorded: Path) -> None:
@@ -166,15 +165,14 @@ async def test_an_unwritable_directory_does_not_affect_clients(
 async def test_a_proxy_records_clients_and_servers_record_counts(tmp_path: Path, recorded: Path, mode: str) -> None:
     async with proxied(tmp_path, mode) as system:
         one, two = system.group.names(0)[0], system.group.names(1)[0]
-        system.url += "?client=page-number-one"
         async with system.client() as client:
-            await subscribed(client, one, two)
+            await subscribed(client, one, two, own="page-number-one")
             await subscribed(client, one, known=1, id_=2)
             system.group.put(one, two)
             await updates(client, one, two)
             await client.ask(unsubscribe(two, "/nobody", id_=3))
             async with system.client() as second:
-                await subscribed(second, one, id_=4)
+                await subscribed(second, one, id_=4, own="page-number-one")
     found = events(recorded, "proxy-1")
     connections = {event.connection: None for event in found if event.connection}
     first, second_ = ([e for e in found if e.connection == connection] for connection in connections)

@@ -10,9 +10,12 @@ from tests.support.patience import until
 from tests.support.running import Running, running
 
 
-async def record(system: Running, *names: str, query: str = "") -> UpdatesClient:
+async def record(system: Running, *names: str, identity: str | None = None) -> UpdatesClient:
     """Return a client once its subscriptions to ``names`` are confirmed."""
-    client = await UpdatesClient(system.websocket_urls[0] + query).__aenter__()
+    client = UpdatesClient(system.websocket_urls[0])
+    if identity is not None:
+        client._link._identity = identity
+    await client.__aenter__()
     await client.subscribe(dict.fromkeys(names))
     seen: set[str | None] = set()
     async for event in client:
@@ -60,7 +63,7 @@ async def test_nothing_is_recorded_with_traffic_off(tmp_path: Path) -> None:
 @needs_nginx
 async def test_a_client_has_the_same_pseudonym_at_every_server_behind_nginx(tmp_path: Path) -> None:
     async with running(tmp_path, "x-broadcast", servers=2) as system:
-        clients = [await record(system, "/a", query="?client=one-and-the-same") for _ in range(4)]
+        clients = [await record(system, "/a", identity="one-and-the-same") for _ in range(4)]
         for client in clients:
             await client.__aexit__(None, None, None)
     folder = system.state_dir / "traffic" / "in"

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.protocol import traffic
 from diem.protocol.traffic import (
     CANONICAL,
     MAX_ACCESSED,
@@ -165,23 +164,6 @@ def test_the_longest_event_is_not_too_long() -> None:
     updates = {f"/{n:0255}": Counted(2**53 - 1, 2**53 - 1) for n in range(MAX_COUNTED)}
     event = COUNTED._replace(updates=updates, edge="e" * 64)
     assert decode(encode(event)) == event
-
-
-@pytest.mark.parametrize(
-    ("query", "client"),
-    [
-        ("client=abcdefgh", "abcdefgh"),
-        ("a=1&client=A-Z_0123&b=2", "A-Z_0123"),
-        ("client=" + "x" * 64, "x" * 64),
-        ("", None),
-        ("client=short", None),
-        ("client=" + "x" * 65, None),
-        ("client=abc%20defgh", None),
-        ("subclient=abcdefgh", None),
-    ],
-)
-def test_a_url_may_have_a_client_id(query: str, client: str | None) -> None:
-    assert traffic.client_of(query) == client
 
 
 FIRST, SECOND = Accessed("abcd1234", "free", "/dam/prices/GR", 40, 2), Accessed("", "anonymous", "", 7, 0)

@@ -30,7 +30,9 @@ class World:
 
     def session(self, client: str | None = "client-0", number: int = 1, address: str = "") -> Session:
         session = Session(lambda _: None, lambda _: None, self.hub.fanout.stats)
-        session.trace = self.recorder.connected(session, client, bytes([number]) * 8, address)
+        session.trace = self.recorder.connected(session, bytes([number]) * 8, address)
+        if client is not None:
+            session.trace.identified(client)
         self.hub.fanout.join(session)
         return session
 

@@ -57,7 +57,7 @@ class World:
     def clients(self, count: int) -> None:
         for number in range(count):
             session = Session(lambda _: None, lambda _: None, DeliveryStats())
-            self.recorder.begin(self.recorder.connected(session, None, number.to_bytes(8)))
+            self.recorder.begin(self.recorder.connected(session, number.to_bytes(8)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -58,7 +58,8 @@ class World:
     def session(self, number: int, address: str) -> Session:
         session = Session(lambda _: None, lambda _: None, self.hub.fanout.stats)
         self.open[address] = self.open.get(address, 0) + 1
-        session.trace = self.recorder.connected(session, f"client-{number}", number.to_bytes(8), address)
+        session.trace = self.recorder.connected(session, number.to_bytes(8), address)
+        session.trace.identified(f"client-{number}")
         self.hub.fanout.join(session)
         return session
 

@@ -24,13 +24,7 @@ def test_windows_in_the_text_of_the_thesis_are_reproduced() -> None:
     assert kafka.unavailability_s(2500, 5, 3, 0, METADATA_S) == 15
 
 
-def test_throughput_is_bound_by_storage_and_network() -> None:
-    # r = 3, g = 2, n = 6: 100 MB/s of disk carry 200, 150 MB/s of network carry 180.
-    assert kafka.throughput_by_storage(100, 6, 3).limit == 200
-    assert kafka.throughput_by_network(150, 6, 3, 2).limit == 180
-
-
-def test_needs_of_a_server_are_the_inverse_of_the_largest_throughput() -> None:
+def test_a_server_needs_its_share_of_storage_and_network() -> None:
     assert kafka.storage_per_server(200, 6, 3).limit == 100
     assert kafka.network_per_server(180, 6, 3, 2).limit == 150
     # In one direction of a full-duplex link: 3 shares received, 2 + 2 sent.

@@ -57,7 +57,7 @@ class Group:
         if session is None:
             hub = self.hubs[server]
             session = self.sessions[client, server] = Session(lambda _: None, lambda _: None, hub.fanout.stats)
-            session.trace = self.recorders[server].connected(session, None, Random(f"{client} {server}").randbytes(8))
+            session.trace = self.recorders[server].connected(session, Random(f"{client} {server}").randbytes(8))
             session.trace.identified(f"client-{client}")
             hub.fanout.join(session)
         self.hubs[server].subscribe(session, {ENDPOINTS[endpoint]: 0})

@@ -174,8 +174,7 @@ def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) 
     if not running:
         raise NoCluster(state.path)
     started, directory = local_brokers(processes), directory_of(state.path)
-    # Still running brokers of an earlier release have no users.
-    if started and user.password_file(directory).exists():
+    if started:
         login = user.settings(directory)
         running |= {f"{_PREFIX}{name}": value for name, value in login.items()}
     return ChosenCluster(kafka_settings({**running, **given}).kafka(), started, *_as_started(processes))

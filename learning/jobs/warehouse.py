@@ -24,7 +24,6 @@ from learning.statistics.parsing import reason_kind
 EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
 WINDOW_FILE: Final = "window.json"
-_OLD_LOG: Final = "_spark_metadata"
 """Log of the tables in releases before they were Delta tables."""
 
 
@@ -36,19 +35,6 @@ class NoTraffic(DiemError):
     retriable = True
 
     warehouse: Folder
-
-
-@dataclass(eq=False)
-class OldTables(ConfigurationError):
-    """A source's tables are from a release before Delta tables."""
-
-    template = (
-        "the tables in {folder} are of an earlier release, which wrote no Delta tables: move that folder and "
-        "{checkpoint} elsewhere, and traffic is read again (statistics and reports stay)"
-    )
-
-    folder: Path
-    checkpoint: Path
 
 
 @dataclass(eq=False)
@@ -106,11 +92,8 @@ class Warehouse:
         """Return the sources with committed batches.
 
         Raises:
-            OldTables: one has tables of an earlier release.
             BucketUnavailable: the bucket cannot be read.
         """
-        for log in self.root.glob(f"*/{_OLD_LOG}"):
-            raise OldTables(log.parent, self.checkpoint(log.parent.name))
         return sorted(log.parent.name for log in self.tables.glob(f"*/{LOG}"))
 
     def writer(self) -> str | None:
@@ -134,10 +117,8 @@ class Warehouse:
 
         Raises:
             DiemError: another pipeline holds the lock.
-            OldTables: the warehouse has tables of an earlier release.
             OtherWriter: another state directory has the read positions of a bucket's tables.
         """
-        self.sources()
         self.checkpoint(source).mkdir(parents=True, exist_ok=True)
         with self.checkpoint(source).with_suffix(".lock").open("w") as lock:
             try:

@@ -264,9 +264,7 @@ def _read_table(file: Path, columns: list[str] | None = None) -> Any:  # noqa: A
 
 def _with_endpoints(folder: Path, sets: Block) -> Instance:
     endpoints = _read_table(folder / "endpoints.parquet")
-    rate, subscribers = (endpoints.column(name).to_numpy() for name in ("rate", "subscribers"))
-    # Statistics of earlier releases lack it.
-    busy = endpoints.column("busy_rate").to_numpy() if "busy_rate" in endpoints.column_names else None
+    rate, subscribers, busy = (endpoints.column(name).to_numpy() for name in ("rate", "subscribers", "busy_rate"))
     names, seconds = endpoints.column("endpoint").to_pylist(), _window_seconds(folder / "window.json")
     return Instance.of(names, rate, subscribers, sets, seconds, busy=busy)
 

@@ -132,12 +132,10 @@ def _from_statistics(folder: Path) -> PlanningInput:
         int(window["clients"]),
         int(window["sets"]),
         f"statistics in {folder}",
-        # Statistics of earlier releases lack it.
-        int(window.get("twins", 0)),
+        int(window["twins"]),
         consumed,
         discarded,
-        # Statistics of earlier releases lack it, too.
-        None if (active := window.get("active_minutes")) is None else int(active),
+        int(window["active_minutes"]),
     )
 
 

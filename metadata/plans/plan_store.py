@@ -66,7 +66,7 @@ class PlanStore:
         protected = {new.stem, *protected, *(path.stem for path in begun)}
         removable = [path for path in known if path.stem not in protected]
         for path in removable[: max(0, len(known) - MAX_PLANS)]:
-            # The plan itself sorts last. Earlier releases stored a third file.
+            # The plan itself sorts last.
             for file in sorted(self._directory.glob(f"{path.stem}.*")):
                 # Another instance may be removing it as well.
                 with contextlib.suppress(OSError):

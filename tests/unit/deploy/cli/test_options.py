@@ -51,6 +51,14 @@ def test_the_brokers_of_the_diem_up_are_the_default(state: StateDir) -> None:
     assert find_cluster(state, {}, KafkaUser.CHECK).options.names.updates == "told.updates"
 
 
+def create_passwords(state: StateDir) -> None:
+    for user in (KafkaUser.CHECK, KafkaUser.PIPELINE):
+        file = user.password_file(directory_of(state.path))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(0o600)
+        file.write_text(f"the password of {user}\n")
+
+
 @pytest.mark.parametrize(
     ("mode", "clones", "restart", "servers"),
     [
@@ -63,16 +71,9 @@ def test_commands_know_how_the_diem_up_was_started(
     state: StateDir, mode: str, clones: int, restart: str, servers: int | None
 ) -> None:
     state.write_processes({**PROCESSES, "mode": mode, "clones": clones})
+    create_passwords(state)
     cluster = find_cluster(state, {}, KafkaUser.CHECK)
     assert (" ".join(cluster.restart), cluster.servers) == (restart, servers)
-
-
-def create_passwords(state: StateDir) -> None:
-    for user in (KafkaUser.CHECK, KafkaUser.PIPELINE):
-        file = user.password_file(directory_of(state.path))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(0o600)
-        file.write_text(f"the password of {user}\n")
 
 
 def test_brokers_of_the_diem_up_are_used_as_the_user_of_the_command(state: StateDir) -> None:
@@ -83,11 +84,6 @@ def test_brokers_of_the_diem_up_are_used_as_the_user_of_the_command(state: State
         assert (options.security_protocol, options.sasl_mechanism) == ("SASL_PLAINTEXT", "SCRAM-SHA-256")
         assert (options.sasl_username, options.sasl_password) == (f"diem-{user}", f"the password of {user}")
         assert "the password" not in repr(options)
-
-
-def test_brokers_that_an_earlier_release_started_need_no_user(state: StateDir) -> None:
-    state.write_processes(PROCESSES)
-    assert find_cluster(state, {}, KafkaUser.CHECK).options.security_protocol == "PLAINTEXT"
 
 
 def test_options_and_environment_override_the_running_diem_up(state: StateDir, monkeypatch: pytest.MonkeyPatch) -> None:

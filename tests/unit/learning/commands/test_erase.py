@@ -85,10 +85,3 @@ def test_a_pseudonym_needs_no_salt_and_files_no_tables(erase: Erase, tmp_path: P
 def test_what_cannot_be_looked_for_is_one_clear_error(erase: Erase, arguments: tuple[str, ...], expected: str) -> None:
     code, text = erase(*arguments)
     assert (code, expected in text, len(text.splitlines())) == (2, True, 1), text
-
-
-def test_tables_of_an_earlier_release_are_refused_with_what_to_do(erase: Erase, tmp_path: Path) -> None:
-    sink = pipeline.warehouse(tmp_path).sink("files-0")
-    (sink / "_spark_metadata").mkdir(parents=True)
-    code, text = erase("--pseudonym", f"{0xA1:016x}")
-    assert (code, f"move that folder and {sink.parent}/_checkpoints/files-0 elsewhere" in text) == (2, True), text

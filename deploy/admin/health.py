@@ -1,5 +1,6 @@
 """The health of one process in a status of ``diem up``: a level and a word; pure."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,14 @@ class HealthLevel(StrEnum):
     """Clients are served; somebody should look."""
     CRITICAL = "critical"
     """Clients may miss updates now."""
+
+
+_ORDER: Final = list(HealthLevel)
+
+
+def worst(levels: Iterable[HealthLevel]) -> HealthLevel:
+    """Return the worst of some levels; ``OK`` without any."""
+    return max(levels, key=_ORDER.index, default=HealthLevel.OK)
 
 
 class SystemHealth(NamedTuple):

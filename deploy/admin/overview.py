@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from deploy.admin.counters import REFUSED, Counters, Name
+from deploy.admin.diagram import TITLES, diagram
 from deploy.admin.findings import Situation, verdict
 from deploy.admin.health import STALE, health
 from deploy.clients.metadata import PlanStatus
 from deploy.invocation import pasteable
 from deploy.system.description import with_children
+from deploy.topology import Mode
 from diem.process.lifecycle import exit_reason
 from diem.protocol.update import iso
 
@@ -54,6 +56,7 @@ def overview(situation: Situation, counters: Counters, moves: Sequence[Move] | N
     rows = [_row(situation, counters, name, process) for name, process in with_children(status["processes"])]
     found = verdict(situation)
     totals = _totals(rows, counters)
+    drawing = diagram(status, totals["clients"], totals["updates_per_second"])
     return {
         "time": iso(situation.now_ms),
         "mode": status["mode"],
@@ -67,6 +70,12 @@ def overview(situation: Situation, counters: Counters, moves: Sequence[Move] | N
             for each in found.findings
         ],
         "totals": totals,
+        "diagram": {
+            "stages": [{"name": stage, "title": _title(stage, status["mode"])} for stage in drawing.stages],
+            "rows": drawing.rows,
+            "nodes": [node._asdict() for node in drawing.nodes],
+            "links": [link._asdict() for link in drawing.links],
+        },
         "processes": rows,
         "sources": [source for row in status["processes"] for source in (row.get("report") or {}).get("sources") or ()],
         "plans": _plans(situation.plans),
@@ -98,6 +107,10 @@ def _row(situation: Situation, counters: Counters, name: str, process: Mapping[s
         "last_exit": None if exited is None else exit_reason(exited),
         "last_exit_time": situation.ago(process.get("last_exit_seconds")),
     }
+
+
+def _title(stage: str, mode: str) -> str:
+    return "Broadcast" if stage == "log" and mode == Mode.X_BROADCAST else TITLES[stage]
 
 
 def _begin_s(process: Mapping[str, Any]) -> float | None:

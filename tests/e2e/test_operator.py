@@ -72,7 +72,7 @@ async def is_up(page: Page) -> None:
     await expect(page.get_by_test_id("headline")).to_have_text(
         re.compile("^(All well|websocket-1 dies again and again)$")
     )
-    await expect(page.locator("#processes [data-key]:not([data-level='ok'])")).to_have_count(0)
+    await expect(page.locator("[data-node]:not([data-level='ok'])")).to_have_count(0)
 
 
 SHORTER: Final = """document.querySelectorAll(".do").forEach(({ lastChild: text }) => {
@@ -114,7 +114,7 @@ async def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Browser, 
         await page.set_viewport_size({"width": width, "height": 900})
         for scheme in SCHEMES:
             await page.emulate_media(color_scheme=scheme)
-            await expect(page.locator("[data-key='websocket-2']")).to_be_visible()
+            await expect(page.locator("[data-node='websocket-2']")).to_be_visible()
             assert await violations(page, RULES[scheme]) == [], (scheme, width)
             await picture(page, f"well-{scheme}-{width}")
             assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth"), (scheme, width)
@@ -123,11 +123,11 @@ async def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Browser, 
 async def test_killed_server_is_down_and_then_back(browser: Browser, system: Running) -> None:
     page = await opened(browser, system)
     await is_well(page)
-    row = page.locator("[data-key='websocket-1']")
-    await expect(row).to_have_attribute("data-level", "ok")
+    node, row = page.locator("[data-node='websocket-1']"), page.locator("[data-key='websocket-1']")
+    await expect(node).to_have_attribute("data-level", "ok")
     async with system.held_down("websocket-1"):
         await expect(page.get_by_test_id("headline")).to_contain_text("websocket-1 is down")
-        await expect(row).to_have_attribute("data-level", "critical")
+        await expect(node).to_have_attribute("data-level", "critical")
         await expect(row).to_contain_text("killed by SIGKILL")
         finding = page.locator("[data-kind='down']")
         await expect(finding).to_contain_text("Action: Wait a few seconds.")
@@ -139,7 +139,7 @@ async def test_killed_server_is_down_and_then_back(browser: Browser, system: Run
             await picture(page, "killed-phone")
             await page.set_viewport_size({"width": 1280, "height": 900})
     await is_up(page)
-    await expect(row).to_have_attribute("data-level", "ok")
+    await expect(node).to_have_attribute("data-level", "ok")
     await expect(page.get_by_test_id("events")).to_contain_text("ready again")
 
 

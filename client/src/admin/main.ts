@@ -1,6 +1,7 @@
 /** The operator page: fetches the document every second while it is visible, and shows it. */
 
 import { find, setText } from "../page/dom.ts";
+import { draw } from "./drawing.ts";
 import { clock, span } from "./format.ts";
 import { showEvents, showFigures, showPlans, showProcesses, showSources, showVerdict, type Outage } from "./panels.ts";
 import { SignedOut, fetchOverview, type Overview } from "./status.ts";
@@ -10,11 +11,14 @@ const EVERY_MS = 1_000;
 const SILENT_MS = 4_000;
 
 const verdict = find(document, "#verdict");
+const topology = find(document, "#topology");
 let shown: Overview | null = null;
 /** Time of the last answer, by this machine's own clock; at first of the start. */
 let answeredAt = performance.now();
+let drawn = "";
 
 function show(overview: Overview): void {
+  const first = shown === null;
   shown = overview;
   document.body.dataset.silent = "false";
   showVerdict(verdict, overview);
@@ -23,11 +27,21 @@ function show(overview: Overview): void {
   showProcesses(find(document, "#processes"), overview);
   showSources(find(document, "#sources-section"), overview);
   showEvents(find(document, "#events"), find(document, "#no-events"), overview);
+  drawTopology(first);
   const mode = find(document, "#mode");
   mode.hidden = false;
   setText(mode, overview.mode);
   if (overview.since) setText(find(document, "#uptime"), `up for ${span(Date.parse(overview.time) - Date.parse(overview.since))}`);
   document.title = overview.state === "well" ? "DIEM: all well" : `DIEM: ${overview.headline}`;
+}
+
+/** Draws the topology if it, or its width, has changed. */
+function drawTopology(anyway: boolean): void {
+  if (!shown) return;
+  const wanted = `${topology.clientWidth} ${JSON.stringify(shown.diagram)}`;
+  if (wanted === drawn && !anyway) return;
+  drawn = wanted;
+  draw(topology, shown.diagram);
 }
 
 function outage(): Outage {
@@ -42,7 +56,7 @@ function outage(): Outage {
 const EMPTY: Overview = {
   time: new Date().toISOString(), mode: "", up: false, since: null, state: "critical", headline: "", impact: "", findings: [],
   totals: { clients: 0, subscriptions: 0, servers: 0, live_servers: 0, updates_per_second: null, deliveries_per_second: null, refused: null },
-  processes: [], sources: [], plans: [], moves: null, events: [],
+  diagram: { stages: [], rows: 1, nodes: [], links: [] }, processes: [], sources: [], plans: [], moves: null, events: [],
 };
 
 async function refresh(): Promise<void> {
@@ -77,4 +91,5 @@ async function run(): Promise<void> {
   }
 }
 
+new ResizeObserver(() => drawTopology(false)).observe(topology);
 void run();

@@ -1,4 +1,4 @@
-/** The parts of the operator page: verdict, figures, tables, plans, events. */
+/** The parts of the operator page other than the drawing: verdict, figures, tables, plans, events. */
 
 import { find, make, setData, setText } from "../page/dom.ts";
 import { NONE, between, clock, count, rate } from "./format.ts";

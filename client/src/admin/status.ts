@@ -13,6 +13,33 @@ export interface Finding {
   readonly since: string | null;
 }
 
+export interface Node {
+  readonly id: string;
+  readonly stage: string;
+  readonly row: number;
+  readonly label: string;
+  readonly detail: string;
+  readonly level: Level;
+  readonly word: string;
+  /** Name of its composite, or empty. */
+  readonly group: string;
+}
+
+export interface Link {
+  readonly source: string;
+  readonly target: string;
+  readonly flows: boolean;
+  /** It carries owners of partitions, not updates. */
+  readonly control: boolean;
+}
+
+export interface Diagram {
+  readonly stages: readonly { readonly name: string; readonly title: string }[];
+  readonly rows: number;
+  readonly nodes: readonly Node[];
+  readonly links: readonly Link[];
+}
+
 export interface Process {
   readonly name: string;
   readonly process: string;
@@ -77,6 +104,7 @@ export interface Overview {
     readonly deliveries_per_second: number | null;
     readonly refused: number | null;
   };
+  readonly diagram: Diagram;
   readonly processes: readonly Process[];
   readonly sources: readonly Source[];
   readonly plans: readonly Plan[];

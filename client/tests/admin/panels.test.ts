@@ -1,9 +1,10 @@
 // @vitest-environment jsdom
 import { readFileSync } from "node:fs";
 import { beforeEach, expect, test } from "vitest";
+import { describe as inWords, draw } from "../../src/admin/drawing.ts";
 import { showEvents, showFigures, showPlans, showProcesses, showSources, showVerdict } from "../../src/admin/panels.ts";
 import { find } from "../../src/page/dom.ts";
-import { overview, process } from "./overview.ts";
+import { link, node, overview, process } from "./overview.ts";
 
 beforeEach(() => {
   const page = readFileSync(`${import.meta.dirname}/../../admin/index.html`, "utf8");
@@ -127,4 +128,23 @@ test("events have their time, or a sentence stands in their place", () => {
   showEvents(at("#events"), at("#no-events"), overview({ events: [event] }));
   expect(text("#events li")).toMatch(/^\d\d:\d\d:00datadied: exit 1$/);
   expect(at("#no-events").hidden).toBe(true);
+});
+
+test("the drawing has every node and link, marks what does not flow, and is described in words", () => {
+  const { diagram } = overview();
+  draw(at("#topology"), diagram, 1200);
+  expect([...document.querySelectorAll<SVGElement>("[data-node]")].map((element) => element.dataset.node)).toEqual(["data", "websocket-1", "clients"]);
+  expect(document.querySelectorAll(".links path[data-flows='true']")).toHaveLength(2);
+  const dead = {
+    ...diagram,
+    nodes: [diagram.nodes[0] ?? node("data", "data", 0), node("websocket-1", "servers", 0, { level: "critical", word: "down", detail: "down" }), node("clients", "clients", 0)],
+    links: [link("data", "websocket-1", { flows: false }), link("websocket-1", "clients", { flows: false })],
+  } as const;
+  for (const width of [1200, 320]) {
+    draw(at("#topology"), dead, width);
+    expect(document.querySelectorAll(".links path[data-flows='false']")).toHaveLength(2);
+    expect(at("[data-node='websocket-1']").dataset.level).toBe("critical");
+  }
+  expect(inWords(dead)).toBe("Topology from the sources to the clients. Data Service: 2.5 updates/s. Servers: websocket-1 down. Clients: ready.");
+  expect(at("#topology svg").getAttribute("aria-label")).toBe(inWords(dead));
 });

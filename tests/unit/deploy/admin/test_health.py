@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from deploy.admin import health
+from deploy.admin.health import HealthLevel, worst
 from tests.unit.deploy.admin.statuses import dead, process, server
 
 
@@ -31,3 +32,8 @@ def test_health_follows_from_state_answer_readiness_and_liveness(
     entry: dict[str, Any], expected: health.SystemHealth
 ) -> None:
     assert health.health(entry) is expected
+
+
+def test_worst_level_of_several() -> None:
+    assert worst([]) is HealthLevel.OK
+    assert worst([HealthLevel.WARNING, HealthLevel.OK, HealthLevel.CRITICAL]) is HealthLevel.CRITICAL

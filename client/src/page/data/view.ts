@@ -77,7 +77,7 @@ export class DataView extends View {
     const bytes = new BytesBody(find(root, ".kind.bytes"));
     this.#bodies = {
       series: new SeriesBody(root),
-      document: new DocumentBody(find(root, ".tree"), find(root, ".show-differences")),
+      document: new DocumentBody(find(root, ".tree"), find(root, ".objects"), find(root, ".show-differences")),
       bytes,
       notice: new NoticeBody(find(root, ".kind.notice")),
       collection: new CollectionBody(find(root, ".kind.collection"), {

@@ -2,6 +2,7 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { valueWords } from "../../../src/page/data/kinds/collection.ts";
 import { webAddress } from "../../../src/page/data/kinds/notice.ts";
+import { columnsOf } from "../../../src/page/data/kinds/table.ts";
 import { EndpointList } from "../../../src/page/data/list.ts";
 import { DataView } from "../../../src/page/data/view.ts";
 import type { Listed } from "../../../src/page/zones.ts";
@@ -291,6 +292,27 @@ test("a document is a tree, and an update marks what it has changed until the ne
 
   await send("/score", JSON_TYPE, { home: 2, events: [{ minute: 3 }, { minute: 10 }] });
   expect(tree()).toEqual(["1 home: 2", "1 events: 2 items", "2 0: 1 field", "3 minute: 3", "2 1: 1 field", "3 changed: minute: was 9 now 10"]);
+});
+
+test("a list of objects is a table, too, with what an update has changed", async () => {
+  await openAt("/bids");
+  const cells = (): string[] => [...document.querySelectorAll(".objects tr")].map((row) => [...row.children].map(({ textContent }) => textContent).join("|"));
+  await send("/bids", JSON_TYPE, [{ price: 5.5, by: "ada" }, { price: 5, amount: [1, 2] }]);
+  expect([find(".objects").hidden, cells()]).toEqual([false, ["#|price|by|amount", "0|5.5|ada|", "1|5||[1, 2]"]]);
+  await send("/bids", JSON_TYPE, [{ price: 6, by: "ada" }, { price: 5, amount: [1, 3], by: "" }, { price: 4 }]);
+  expect(cells()).toEqual(["#|price|by|amount", "0|changed: 6|ada|", "1|5|added: |changed: [1, 3]", "added: 2|4||"]);
+  await send("/bids", JSON_TYPE, Array.from({ length: 45 }, (_, index) => ({ n: index })));
+  expect([cells().length, text(".objects .page-range"), cells().at(-1)]).toEqual([21, "1–20 of 45", "added: 19|19"]);
+  find(".objects .page-next").click();
+  expect(cells().slice(0, 2)).toEqual(["#|n", "added: 20|20"]);
+  await send("/bids", JSON_TYPE, [{ n: 1 }, 2]);
+  expect([find(".objects").hidden, tree().length > 0]).toEqual([true, true]);
+});
+
+test("what is no list of objects with few fields is no table", () => {
+  const wide = Object.fromEntries(Array.from({ length: 11 }, (_, index) => [index, 0]));
+  expect([1, null, {}, [], [{}], [[1]], [null], [{ a: 1 }, 2], [wide]].map(columnsOf)).toEqual(Array(9).fill([]));
+  expect(columnsOf([{ a: 1, b: 2 }, { c: 3, a: 4 }])).toEqual(["a", "b", "c"]);
 });
 
 test("what was deleted stays, with its marks", async () => {

@@ -1,4 +1,4 @@
-/** A document as a tree (the pattern "tree view" of the ARIA Authoring Practices), with its differences marked. */
+/** A document as a tree (the pattern "tree view" of the ARIA Authoring Practices), with its differences marked; a list as a table, too. */
 
 import { find, flash, make, setData, setText } from "../../dom.ts";
 import { count } from "../../format.ts";
@@ -8,6 +8,7 @@ import type { Delta, Mark } from "../difference.ts";
 import { difference, tally } from "../difference.ts";
 import type { Row, Shape } from "../tree.ts";
 import { MEMBERS, branchesWith, isSmall, openAtFirst, rows } from "../tree.ts";
+import { DocumentTable } from "./table.ts";
 
 /** Branches that are opened at once to show what differs. */
 const MAX_OPENED = 200;
@@ -22,6 +23,7 @@ export class DocumentBody implements Body {
   readonly time = marketTime(null);
   differences = "";
   readonly #root: HTMLElement;
+  readonly #table: DocumentTable;
   readonly #showAll: HTMLButtonElement;
   readonly #elements = new Map<string, HTMLElement>();
   readonly #choices = new Map<string, boolean>();
@@ -35,9 +37,10 @@ export class DocumentBody implements Body {
   /** The row that Tab leads to. */
   #active = "";
 
-  /** `root` has the tree, `showAll` is the button that opens what differs. */
-  constructor(root: HTMLElement, showAll: HTMLButtonElement) {
+  /** `root` has the tree, `table` the table; `showAll` is the button that opens what differs. */
+  constructor(root: HTMLElement, table: HTMLElement, showAll: HTMLButtonElement) {
     this.#root = root;
+    this.#table = new DocumentTable(table);
     this.#showAll = showAll;
     showAll.addEventListener("click", () => this.#openDifferences());
     root.addEventListener("click", ({ target }) => this.#click(target as HTMLElement));
@@ -46,6 +49,7 @@ export class DocumentBody implements Body {
   }
 
   clear(): void {
+    this.#table.clear();
     this.#choices.clear();
     this.#members.clear();
     this.#first = null;
@@ -62,6 +66,7 @@ export class DocumentBody implements Body {
       [this.#value, this.#base, this.#delta] = [value, base?.value, delta];
       this.differences = base === null ? "" : tallyWords(delta) + (isComplete ? "" : "; not all of it was compared, for its size");
     }
+    this.#table.show(value, this.#delta);
     this.#draw();
     if (isNew) this.#glow();
   }

@@ -21,9 +21,8 @@ from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.media_types import CSV, essence, kind_of
+from services.data.limits import MAX_DATASET_BYTES
 
-MAX_FILE_BYTES: Final = 64 * 1024 * 1024
-"""Greatest limit of a Data Service (DIEM_DATASET_BYTES): protects memory from a wrong file."""
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name such as /my/endpoint.")]
@@ -239,17 +238,19 @@ def read_file(file: str) -> bytes:
     """Return the content of a file, or of standard input for ``-``. Raises ``UnusableFile``."""
     try:
         if file == "-":
-            content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+            content = sys.stdin.buffer.read(MAX_DATASET_BYTES + 1)
         else:
             with Path(file).open("rb") as opened:
-                content = opened.read(MAX_FILE_BYTES + 1)
+                content = opened.read(MAX_DATASET_BYTES + 1)
     except OSError as error:
         remedy = (
             "; JSON itself is read from standard input: echo '...' | diem ..." if file.startswith(("{", "[")) else ""
         )
         raise UnusableFile(file, f"{error.strerror or error}{remedy}") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise UnusableFile(file, f"larger than {MAX_FILE_BYTES} bytes, which no endpoint holds: split it, as by month")
+    if len(content) > MAX_DATASET_BYTES:
+        raise UnusableFile(
+            file, f"larger than {MAX_DATASET_BYTES} bytes, which no endpoint holds: split it, as by month"
+        )
     return content
 
 

@@ -15,6 +15,8 @@ MAX_TTL_S: Final = 31 * 24 * 3600
 """Longest time to live of an endpoint in seconds."""
 DATASET_BYTES: Final = 4 * 1024 * 1024
 """Largest content of an endpoint: the body as received, and its canonical form."""
+MAX_DATASET_BYTES: Final = 64 * 1024 * 1024
+"""Greatest value of that limit."""
 SMALLER: Final = "split it into several endpoints, or raise DIEM_DATASET_BYTES"
 """Remedy for too large content."""
 INLINE_BYTES: Final = 4096

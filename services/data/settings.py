@@ -16,6 +16,7 @@ from services.data.limits import (
     CONCURRENT_READS,
     DATASET_BYTES,
     INLINE_BYTES,
+    MAX_DATASET_BYTES,
     READ_RATE,
     READ_RATE_LOOPBACK,
     StoreLimits,
@@ -162,7 +163,7 @@ class Settings(TlsSettings, TrafficSettings):
     dataset_bytes: int = Field(
         default=DATASET_BYTES,
         ge=1024,
-        le=64 * 1024 * 1024,
+        le=MAX_DATASET_BYTES,
         description="Largest content of an endpoint: 4 MiB are about 80,000 points of a series. A request for several "
         "endpoints has twice as much.",
     )

@@ -1,11 +1,15 @@
 """Backs up a store, which may be in use."""
 
-from typing import BinaryIO, Final
+from collections.abc import AsyncIterator
+from itertools import accumulate
+from typing import Any, BinaryIO, Final
 
-from sqlalchemy import Connection, MetaData, Table, select
+from sqlalchemy import Connection, LargeBinary, MetaData, Row, Table, func, literal, select, true, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
 
+from diem.protocol.endpoints import is_collection
 from diem.protocol.update import iso
-from services.data.backup.stream import ROWS_PER_BATCH, BackupWriter, Header
+from services.data.backup.stream import BYTES_PER_BATCH, ROWS_PER_BATCH, BackupWriter, Header
 from services.data.errors import DataError
 from services.data.store.database import ERRORS, database_at, reason
 from services.data.store.tables import METADATA, REVISION, check_known, revision_of
@@ -15,7 +19,9 @@ TIMEOUT_S: Final = 3600.0
 
 
 async def backup(url: str, file: BinaryIO, now_ms: int) -> tuple[Header, int]:
-    """Write a consistent snapshot of the store to a binary file; return its header and number of endpoints.
+    """Write a consistent snapshot of the store to a binary file; return its header, and how many endpoints it has.
+
+    Memory is bounded by :data:`BYTES_PER_BATCH`, or by some copies of the largest content of an endpoint.
 
     Args:
         url: the store's database.
@@ -36,19 +42,39 @@ async def backup(url: str, file: BinaryIO, now_ms: int) -> tuple[Header, int]:
             revision = await connection.run_sync(revision_of)
             header = Header(store.store_id, store.sequence, str(revision), iso(now_ms))
             writer = BackupWriter(file, header)
-            counts = dict.fromkeys(tables, 0)
+            counts, endpoints = dict.fromkeys(tables, 0), 0
             for name, table in tables.items():
                 writer.write({"table": name, "columns": [column.name for column in table.c]})
-                rows = select(table).order_by(*table.primary_key).execution_options(yield_per=ROWS_PER_BATCH)
-                async for row in await connection.stream(rows):
+                async for row in _rows_of(connection, table):
                     writer.write(list(row))
                     counts[name] += 1
+                    endpoints += name == "endpoints" and not is_collection(row.endpoint)
             writer.finish(counts)
     except ERRORS as error:
         raise DataError(f"the backup of {database.display_name} failed: {reason(error)}") from error
     finally:
         await database.close()
-    return header, counts["endpoints"]
+    return header, endpoints
+
+
+async def _rows_of(connection: AsyncConnection, table: Table) -> AsyncIterator[Row[Any]]:
+    """Yield the rows in the order of their keys, some at a time: as many as fit, by the lengths of their bytes."""
+    columns = list(table.primary_key)
+    key, types = tuple_(*columns), [column.type for column in columns]
+    contents = [func.length(column) for column in table.c if isinstance(column.type, LargeBinary)]
+    sizes = select(*columns, sum(contents, literal(0)).label("bytes")).order_by(*columns).limit(ROWS_PER_BATCH)
+    rows = select(table).order_by(*columns)
+    after: tuple[Any, ...] | None = None
+    while True:
+        beyond = true() if after is None else key > tuple_(*after, types=types)
+        found = (await connection.execute(sizes.where(beyond))).all()
+        if not found:
+            return
+        totals = accumulate(row.bytes for row in found)
+        count = sum(1 for total in totals if total <= BYTES_PER_BATCH) or 1
+        after = tuple(found[count - 1][:-1])
+        for row in await connection.execute(rows.where(beyond, key <= tuple_(*after, types=types))):
+            yield row
 
 
 def tables_of(connection: Connection) -> dict[str, Table]:

@@ -6,6 +6,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from sqlalchemy import Connection, bindparam, func, insert, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from diem.protocol.endpoints import is_collection
+from diem.protocol.media_types import COLLECTION
 from services.data.access.keys import Key
 from services.data.access.records import key_of
 from services.data.backup.backup import TIMEOUT_S, tables_of
@@ -34,8 +36,10 @@ _LIMIT_KEY: Final = (
     update(API_KEYS).where(API_KEYS.c.id == bindparam("of_key")).values({n: bindparam(n) for n in _KEY_LIMITS})
 )
 _OLD: Final = [column.name for column in HISTORY.c]
-_KEEP_ALL: Final = insert(HISTORY).from_select(_OLD, select(*(ENDPOINTS.c[name] for name in _OLD)))
-"""The current version of every endpoint becomes history."""
+_KEEP_ALL: Final = insert(HISTORY).from_select(
+    _OLD, select(*(ENDPOINTS.c[name] for name in _OLD)).where(ENDPOINTS.c.media_type != COLLECTION)
+)
+"""The current version of every endpoint becomes history; collections have none."""
 _RENEW: Final = (
     update(ENDPOINTS)
     .where(ENDPOINTS.c.endpoint == bindparam("name"))
@@ -48,6 +52,7 @@ class Restored(NamedTuple):
 
     store: str
     endpoints: int
+    """Without collections."""
     version: int
     """The lowest version of an endpoint."""
     keys: tuple[Key, ...] = ()
@@ -192,4 +197,4 @@ async def _renew(connection: AsyncConnection, held: int, now_ms: int) -> Restore
     await connection.execute(
         update(STORE).values(store_id=store, sequence=sequence + len(renewed), version_floor=floor, forgotten=0)
     )
-    return Restored(store, len(renewed), first)
+    return Restored(store, sum(not is_collection(row["name"]) for row in renewed), first)

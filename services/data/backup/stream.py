@@ -1,8 +1,9 @@
 """The content of backups: all tables of a store, independent of its database.
 
 Gzipped lines of JSON: the :class:`Header`; each table's name and columns, followed by its rows; finally the row counts,
-with a digest of all lines before. Bytes are ``{"text": "..."}`` if they are UTF-8, otherwise ``{"b64": "..."}``. The
-digest detects damage, not tampering: the writer of a backup controls its data (docs/adr/0029).
+with a digest of all lines before. Bytes are ``{"text": "..."}`` if they are UTF-8 and that is the shorter form,
+otherwise ``{"b64": "..."}``. The digest detects damage, not tampering: the writer of a backup controls its data
+(docs/adr/0029).
 
 Also readable: ``diem.backup/1``, with all bytes in base64, and unencrypted ``diem.backup/2``, the same in authenticated
 chunks.
@@ -11,6 +12,7 @@ chunks.
 import base64
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -18,17 +20,24 @@ import orjson
 
 from diem import __version__
 from services.data.backup.errors import BadBackup
+from services.data.limits import MAX_DATASET_BYTES
 
 FORMAT: Final = "diem.backup/3"
 ROWS_PER_BATCH: Final = 200
-"""Number of rows in memory: 13 MB with the largest datasets."""
-MAX_LINE_BYTES: Final = 256 * 1024
-"""Longest line; the largest dataset takes 86 KiB in base64."""
+BYTES_PER_BATCH: Final = 8 * 1024 * 1024
+"""A batch of rows in memory ends with this number of rows, or once it has this size."""
+MAX_LINE_BYTES: Final = MAX_DATASET_BYTES * 4 // 3 + 1024 * 1024
+"""Longest line: the largest content of an endpoint in base64, with its other columns."""
 
 _READABLE: Final = frozenset({FORMAT, "diem.backup/1"})
 _CHUNK_BYTES: Final = 64 * 1024
+_UNZIPPED_BYTES: Final = 256 * 1024
+"""Longest piece of unzipped lines."""
 _GZIP: Final = 31
 """``wbits`` of zlib."""
+_TWO_BYTES: Final = (b'"', b"\\", b"\b", b"\t", b"\n", b"\f", b"\r")
+_SIX_BYTES: Final = bytes(each for each in range(32) if bytes([each]) not in _TWO_BYTES)
+"""Characters that JSON writes in two and in six bytes."""
 _SEALED: Final = b"diem.backup/2\n"
 _TAG_BYTES: Final = 32
 
@@ -72,7 +81,7 @@ class BackupWriter:
 
 
 class BackupReader:
-    """Reads a backup from a binary file: first its header, then once all rows, in constant memory.
+    """Reads a backup from a binary file: first its header, then once all rows, in batches of bounded size.
 
     Raises:
         BadBackup: from every method, if the file is not a complete backup, which may show only after its last row.
@@ -82,7 +91,11 @@ class BackupReader:
         self._name = file.name
         self._number = 0
         """Of the last line that was read."""
+        self._length = 0
+        """Of that line in bytes."""
         self._digest = blake2b(digest_size=16)
+        self._before = ""
+        """Digest of the lines before it."""
         self._lines = self._read(file)
         first = next(self._lines, None)
         if not isinstance(first, dict) or first.get("format") not in _READABLE:
@@ -93,24 +106,29 @@ class BackupReader:
             raise self.error("it does not name its store")
 
     def rows(self) -> Iterator[tuple[str, list[Row]]]:
-        """Yield table name, and up to :data:`ROWS_PER_BATCH` rows; the backup is complete when this ends by itself."""
+        """Yield table name and a batch of rows; the backup is complete when this ends by itself."""
         counts: dict[str, int] = {}
-        table, columns, batch = "", list[str](), list[Row]()
+        table, columns, batch, length = "", list[str](), list[Row](), 0
         is_complete = False
         try:
             for value in self._lines:
                 if is_complete:
                     raise self.error("the backup has ended before")
-                if batch and (len(batch) == ROWS_PER_BATCH or not isinstance(value, list)):
+                if batch and not isinstance(value, list):
                     yield table, batch
-                    batch = []
+                    batch, length = [], 0
                 if isinstance(value, list):
                     batch.append(dict(zip(columns, map(_decoded, value), strict=True)))
                     counts[table] += 1
+                    length += self._length
+                    if len(batch) == ROWS_PER_BATCH or length >= BYTES_PER_BATCH:
+                        del value  # as large as the batch
+                        yield table, batch
+                        batch, length = [], 0
                 elif "table" in value:
                     table, columns = value["table"], value["columns"]
                     counts[table] = 0
-                elif value != {"rows": counts, "digest": self._digest.hexdigest()} or counts.get("store") != 1:
+                elif value != {"rows": counts, "digest": self._before} or counts.get("store") != 1:
                     raise self.error("its row counts or its digest are wrong")
                 else:
                     is_complete = True
@@ -124,15 +142,22 @@ class BackupReader:
         return BadBackup(self._name, f"line {self._number}: {reason}")
 
     def _read(self, file: BinaryIO) -> Iterator[Any]:
-        """Yield the value of each line; the digest covers the lines before."""
-        rest = b""
+        """Yield the value of each line."""
+        rest = bytearray()
         try:
             for data in self._unzipped(file):
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
+                start = 0
+                while (end := data.find(b"\n", start) + 1) > 0:
+                    rest += data[start:end]
+                    start = end
                     self._number += 1
-                    yield orjson.loads(line)
-                    self._digest.update(line + b"\n")
+                    self._length = len(rest)
+                    values = [orjson.loads(rest)]
+                    self._before = self._digest.hexdigest()
+                    self._digest.update(rest)
+                    rest.clear()
+                    yield values.pop()  # not held here: it may be large
+                rest += data[start:]
                 if len(rest) > MAX_LINE_BYTES:
                     raise self.error(f"the next one is longer than {MAX_LINE_BYTES} bytes")
         except orjson.JSONDecodeError:
@@ -147,7 +172,7 @@ class BackupReader:
         for chunk in self._chunks(file):
             left = chunk
             while left:
-                yield gzip.decompress(left, MAX_LINE_BYTES)
+                yield gzip.decompress(left, _UNZIPPED_BYTES)
                 left = gzip.unconsumed_tail
             if gzip.unused_data:
                 raise self.error("something follows the backup")
@@ -172,10 +197,11 @@ class BackupReader:
 def _encoded(value: object) -> dict[str, str]:
     if not isinstance(value, bytes):
         raise TypeError
-    try:
-        return {"text": value.decode()}
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(value).decode()}
+    two, six = sum(map(value.count, _TWO_BYTES)), len(value) - len(value.translate(None, _SIX_BYTES))
+    if two + 5 * six <= len(value) // 3:
+        with suppress(UnicodeDecodeError):
+            return {"text": value.decode()}
+    return {"b64": base64.b64encode(value).decode()}
 
 
 def _decoded(value: Any) -> object:  # noqa: ANN401  # a value of JSON

@@ -8,11 +8,12 @@ import httpx
 import pytest
 
 from deploy.cli import data as module
-from deploy.cli.data import MAX_FILE_BYTES, printed, read_file, write_file
+from deploy.cli.data import printed, read_file, write_file
 from deploy.cli.options import UnusableFile
 from deploy.clients.data_service import StoredContent
 from diem.process.auth import SharedKey
 from diem.protocol.media_types import COLLECTION, DOCUMENT, JSON_PATCH, MERGE_PATCH, NOTICE, SERIES
+from services.data.limits import MAX_DATASET_BYTES
 from tests.unit.deploy.clients.test_data_service import Server
 
 URL = ("--url", "http://h:1")
@@ -289,6 +290,6 @@ def test_json_in_place_of_a_file_is_led_to_standard_input() -> None:
 def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnusableFile, match="No such file"):
         read_file(str(tmp_path / "none"))
-    (tmp_path / "big").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    (tmp_path / "big").write_bytes(b"x" * (MAX_DATASET_BYTES + 1))
     with pytest.raises(UnusableFile, match="which no endpoint holds: split it"):
         read_file(str(tmp_path / "big"))

@@ -1,11 +1,13 @@
 """Backups of a store in use, on both databases."""
 
 import asyncio
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from services.data.errors import DataError
+from services.data.kinds import seal
 from services.data.store import Store
 from services.data.store.database import database_at
 from tests.support.backups import backup, lines_of, restore
@@ -76,3 +78,24 @@ async def test_a_backup_without_a_store_is_refused(databases: Databases, tmp_pat
         await backup(databases.url(), tmp_path / "file", LATER)
     if databases.backend == "sqlite":
         assert not databases.file().exists(), "it was made by looking at it"
+
+
+async def test_large_contents_are_in_memory_a_few_at_a_time(
+    databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.data.backup.backup.BYTES_PER_BATCH", 1 << 20)
+    contents = {f"/e{number}": bytes([number]) * (100_000 if number % 4 else 100) for number in range(200)}
+    store = await Store.open(databases.url())
+    async with store.serving():
+        await store.writer.put([seal(name, "image/png", content) for name, content in contents.items()])
+    tracemalloc.start()
+    _, endpoints = await backup(databases.url(), tmp_path / "file", LATER)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert endpoints == len(contents)
+    assert sum(map(len, contents.values())) > 14 << 20
+    assert peak < 5 << 20
+    await restore(databases.url("copy"), tmp_path / "file", LATER)
+    copy = await Store.open(databases.url("copy"))
+    async with copy.serving():
+        assert {name: (await copy.reader.current(name)).content for name in contents} == contents

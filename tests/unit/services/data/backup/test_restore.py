@@ -16,13 +16,14 @@ from services.data.access import records
 from services.data.access.keys import ApiKeys, Key, WriteTerms, new_key
 from services.data.backup.errors import BadBackup, NotEmpty, UnconfirmedKeys
 from services.data.errors import DataError, StoreInUse, VersionsUsedUp, WrongClock
+from services.data.kinds import DOCUMENT, NOTICE, SERIES, Representation, seal
 from services.data.store import IdempotencyKey, Store, postgres
 from services.data.store.alembic_runs import downgrade
 from services.data.store.database import database_at
 from services.data.store.tables import API_KEYS, ENDPOINTS
 from tests.support.backups import backup, lines_of, restore, write_lines
 from tests.support.databases import Databases
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, until
 from tests.unit.services.data.stores import LATER, NOW, dataset, filled
 
 FORMATS = Path(__file__).parent
@@ -367,6 +368,73 @@ async def test_tables_of_an_earlier_release_are_migrated(databases: Databases, t
     assert await keep(databases.url()) == ([key] if revision == "0004" else [])
     async with (await Store.open(databases.url())).serving() as store:
         assert (await store.reader.current("/a")).content == dataset("/a", 2).content
+
+
+async def test_every_kind_is_restored_and_collections_have_no_history(databases: Databases, tmp_path: Path) -> None:
+    made = [
+        dataset("/game/load"),
+        seal("/game/42", DOCUMENT, b'{"home":2}', "Ajax"),
+        seal("/game/logo", "image/png", b"\x89PNG\0"),
+        seal("/game/gone", "text/plain", b""),
+        Representation("/orders/7", NOTICE, b'{"url":"https://shop.example/7"}', b""),
+    ]
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=NOW))
+    async with store.serving():
+        await store.writer.put(made)
+        await store.writer.delete("/game/gone")
+    _, saved = await backup(databases.url(), tmp_path / "file", LATER)
+    restored = await restore(databases.url("other"), tmp_path / "file", LATER)
+    assert (saved, restored.endpoints) == (5, 5)
+    store = await Store.open(databases.url("other"), clock=ManualClock(wall_ms=LATER))
+    async with store.serving():
+        for each in made:
+            head = store.index.heads[each.endpoint]
+            assert (head.media_type, head.gone) == (each.media_type, each.endpoint == "/game/gone")
+            if not head.gone:
+                assert (await store.reader.current(each.endpoint)).content == each.content
+                assert [old.content for old in await store.reader.versions(each.endpoint)] == [each.content] * 2
+        assert store.index.heads["/game/42"].title == "Ajax"
+        assert store.index.content_of("/game/") == b'{"members":["/game/42","/game/load","/game/logo"]}'
+        assert store.index.heads["/game/"].version >= LATER
+    assert databases.rows("SELECT count(*) FROM history WHERE endpoint LIKE '%/'", "other") == ["0"]
+
+
+async def test_what_has_expired_since_the_backup_is_deleted_after_the_restore(
+    databases: Databases, tmp_path: Path
+) -> None:
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=NOW))
+    async with store.serving():
+        await store.writer.put([seal("/soon", DOCUMENT, b"1").expiring(60_000), seal("/kept", DOCUMENT, b"1")])
+        await store.writer.put([seal("/later", DOCUMENT, b"1").expiring(2 * (LATER - NOW))])
+    await backup(databases.url(), tmp_path / "file", NOW)
+    await restore(databases.url("other"), tmp_path / "file", LATER)
+    store = await Store.open(databases.url("other"), clock=ManualClock(wall_ms=LATER))
+    async with store.serving():
+        await until(lambda: store.index.heads["/soon"].gone)
+        assert not store.index.heads["/kept"].gone
+        assert store.index.heads["/later"].expires_ms == NOW + 2 * (LATER - NOW)
+
+
+async def test_a_restored_store_of_an_earlier_release_gets_its_collections(
+    databases: Databases, tmp_path: Path
+) -> None:
+    store = await Store.open(databases.url(), clock=ManualClock(wall_ms=NOW))
+    async with store.serving():
+        await store.writer.put([dataset("/game/42")])
+    database = database_at(databases.url(), PATIENCE_S)
+    await database.lock()
+    async with database.writing() as connection:
+        await connection.run_sync(downgrade, "0012")
+        await connection.commit()
+    await database.close()
+    await backup(databases.url(), tmp_path / "file", LATER)
+    restored = await restore(databases.url("other"), tmp_path / "file", LATER)
+    assert restored.endpoints == 1
+    store = await Store.open(databases.url("other"), clock=ManualClock(wall_ms=LATER))
+    async with store.serving():
+        assert store.index.heads["/game/42"].media_type == SERIES
+        assert store.index.content_of("/game/") == b'{"members":["/game/42"]}'
+        assert store.index.heads["/game/"].version > restored.version
 
 
 async def test_a_backup_of_a_later_release_changes_nothing(tmp_path: Path) -> None:

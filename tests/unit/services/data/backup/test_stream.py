@@ -1,4 +1,4 @@
-"""The lines of a backup: what is read is what was written, or the stream is refused; in constant memory."""
+"""The lines of a backup: what is read is what was written, or the stream is refused; in bounded memory."""
 
 import gzip
 import io
@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.data.backup.errors import BadBackup
-from services.data.backup.stream import MAX_LINE_BYTES, BackupReader, BackupWriter, Header, Row
+from services.data.backup.stream import BYTES_PER_BATCH, MAX_LINE_BYTES, BackupReader, BackupWriter, Header, Row
+from services.data.limits import MAX_DATASET_BYTES
 from tests.support.backups import end_of, lines_of, write_lines
 
 HEADER = Header("a-store", 9, "0004", "2026-01-01T00:00:00.000Z")
@@ -129,14 +130,30 @@ def test_what_is_no_backup_is_refused_as_such(tmp_path: Path, content: bytes) ->
         read(tmp_path / "file")
 
 
-def test_reading_takes_constant_memory_whatever_the_file_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"\0", b'ab"'])
+def test_the_largest_content_of_any_kind_is_read_as_it_was_written(tmp_path: Path, content: bytes) -> None:
+    largest = content * (MAX_DATASET_BYTES // len(content))
+    write(tmp_path / "file", [["/a", largest]])
+    assert read(tmp_path / "file")[0][1][0]["content"] == largest
+    assert max(map(len, lines_of(tmp_path / "file"))) <= MAX_LINE_BYTES
+
+
+def test_rows_of_many_bytes_are_few_in_a_batch(tmp_path: Path) -> None:
+    rows: list[Values] = [["/e", b"\xff" * (BYTES_PER_BATCH // 4)] for _ in range(9)]
+    write(tmp_path / "file", rows)
+    assert [len(rows) for _, rows in read(tmp_path / "file")] == [3, 3, 3, 1]
+
+
+def test_reading_takes_bounded_memory_whatever_the_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.data.backup.stream.MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr("services.data.backup.stream.BYTES_PER_BATCH", 1 << 18)
     write(tmp_path / "file", [["/a", os.urandom(1000)] for _ in range(5000)])
     long = gzip.compress(b'["' + b"a" * (64 << 20), 1)
     (tmp_path / "long").write_bytes(long)
     tracemalloc.start()
     with (tmp_path / "file").open("rb") as file:
         assert sum(len(rows) for _, rows in BackupReader(file).rows()) == 5001
-    with pytest.raises(BadBackup, match=f"line 0: the next one is longer than {MAX_LINE_BYTES} bytes"):
+    with pytest.raises(BadBackup, match=f"line 0: the next one is longer than {1 << 20} bytes"):
         read(tmp_path / "long")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

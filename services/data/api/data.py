@@ -1,6 +1,6 @@
 """The resources under ``/v1``: catalogue, single and bulk writes (docs/protocol.md section 6)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -218,8 +218,19 @@ def _wanted_part(request: Request) -> CataloguePage | str:
     return CataloguePage(gone == "true", after or "", int(limit))
 
 
+class _Accepted(Response):
+    """The answer to a write: its header fields are known."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        del headers
+        length = b"%d" % len(self.body)
+        self.raw_headers = [
+            (b"cache-control", b"no-store"), (b"content-length", length), (b"content-type", DOCUMENT.encode())
+        ]  # fmt: skip
+
+
 def _json(value: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(value), headers={"Cache-Control": "no-store"}, media_type=DOCUMENT)
+    return _Accepted(orjson.dumps(value))
 
 
 def _unsupported(detail: str, headers: dict[str, str] | None = None) -> Response:

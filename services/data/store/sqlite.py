@@ -271,11 +271,13 @@ def _state(connection: sqlite3.Connection, group: Group) -> StoredRows:
 def _write(connection: sqlite3.Connection, planned: WritePlan, group: Group) -> None:
     if group.history:
         connection.executemany(_REPLACED, [(name,) for name in planned.replaced])
-        superseded = [{**head._asdict(), "content": content} for head, content in planned.superseded]
-        connection.executemany(_SUPERSEDED, [[row[name] for name in _OLD] for row in superseded])
+        if planned.superseded:
+            superseded = [{**head._asdict(), "content": content} for head, content in planned.superseded]
+            connection.executemany(_SUPERSEDED, [[row[name] for name in _OLD] for row in superseded])
     connection.executemany(_CHANGED, [(*head, planned.contents[name]) for name, head in planned.heads.items()])
-    replies = planned.requests.items()
-    connection.executemany(_REPLY, [(*owned, *reply, group.retention_ms) for owned, reply in replies])
+    if planned.requests:
+        replies = planned.requests.items()
+        connection.executemany(_REPLY, [(*owned, *reply, group.retention_ms) for owned, reply in replies])
     if group.cursor is not None:
         connection.execute(_CURSOR, group.cursor)
     if planned.sequence > planned.began:
@@ -284,7 +286,8 @@ def _write(connection: sqlite3.Connection, planned: WritePlan, group: Group) -> 
 
 
 def _delete(connection: sqlite3.Connection, due: Deletions) -> None:
-    connection.executemany(_PRUNE, [(name, due.keep) for name in due.pruned])
+    if due.pruned:
+        connection.executemany(_PRUNE, [(name, due.keep) for name in due.pruned])
     if due.expired_ms is not None:
         connection.execute(_EXPIRE, (EXPIRED_PER_STATEMENT, due.expired_ms))
     if due.replies_ms is not None:

@@ -9,7 +9,6 @@ from typing import Final, Protocol
 
 import structlog
 
-from diem.process.backoff import wait
 from diem.process.clock import Clock
 from diem.protocol.endpoints import is_collection
 from services.data.errors import StoreInUse, StoreUnavailable, WrongClock
@@ -312,7 +311,12 @@ class Writer:
         if self._queue or self._closing or (self._cursor is not None and self.failure is None):
             return
         self._wake.clear()
-        await wait(self._wake, seconds)
+        # Without a timeout's machinery: this wait is in the way of every single write.
+        timer = asyncio.get_running_loop().call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     async def _commit(self, group: list[PendingWrite]) -> None:
         """Commit a group in one transaction, apply it to the index, call the observers, and answer each write.

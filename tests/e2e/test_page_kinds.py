@@ -305,7 +305,11 @@ async def test_a_large_document_is_bounded_and_its_differences_are_found(
 
 async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, module_system: Running) -> None:
     kinds: dict[str, tuple[str, Any, Any]] = {
-        "/axe/score": (JSON, SCORE, {**SCORE, "home": {"name": "AEK"}, "more": [1], "live": False}),
+        "/axe/scores": (
+            JSON,
+            [SCORE, {**SCORE, "note": "wide " * 20}],
+            [{**SCORE, "home": {"name": "AEK"}, "more": [1], "live": False}, {**SCORE, "note": "wider " * 20}, {}],
+        ),
         "/axe/text": ("text/plain", "one\ntwo", "one\nthree"),
         "/axe/logo": ("image/png", PNG, PNG + b"."),
         "/axe/": (JSON, None, None),

@@ -40,10 +40,10 @@ def check_bounds(text: bytes) -> None:
         MalformedBody: arrays and objects nested more than :data:`MAX_DEPTH` deep, or more than :data:`MAX_NESTED`, or
             more than :data:`MAX_FIELDS`.
     """
-    structure = _outside_strings(text, _STRUCTURE)
+    structure = _outside_strings(text, _BRACKETS)
     if structure.count(b"[") + structure.count(b"{") > MAX_NESTED:
         raise MalformedBody(f"JSON with more than {MAX_NESTED} arrays and objects")
-    if structure.count(b":") > MAX_FIELDS:
+    if len(text) > _FIELD_BYTES * MAX_FIELDS and _outside_strings(text, b":").count(b":") > MAX_FIELDS:
         raise MalformedBody(f"JSON with more than {MAX_FIELDS} fields")
     if _remains(structure, MAX_DEPTH):
         raise MalformedBody(f"JSON nested more than {MAX_DEPTH} deep")
@@ -81,7 +81,8 @@ def written(value: Any, body: bytes) -> bytes:  # noqa: ANN401  # any JSON value
 # Every step over the whole text is one call of a method of bytes: a regular expression would block other threads for
 # longer than the parser does.
 _BRACKETS: Final = b"[]{}"
-_STRUCTURE: Final = _BRACKETS + b":"
+_FIELD_BYTES: Final = len('"":0')
+"""Least length of a field."""
 _NUMBERS: Final = b"0123456789+-.eE,:[]{}"
 _AS_ARRAYS: Final = bytes.maketrans(b"{}", b"[]")
 _AS_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
@@ -131,7 +132,7 @@ def deeper_than(text: bytes, limit: int) -> bool:
 
 def _remains(structure: bytes, rounds: int) -> bool:
     """Return whether brackets are left after some rounds, each of which removes the innermost level."""
-    structure = structure.translate(_AS_ARRAYS, b":")
+    structure = structure.translate(_AS_ARRAYS)
     for _ in range(rounds):
         if not structure:
             return False

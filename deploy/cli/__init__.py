@@ -1,7 +1,8 @@
 """The command line ``diem``, and its commands that run or change a system: one module a group, found by entry point.
 
 A plain ``run PROCESS`` bypasses ``commands``: imports cost memory, and a server needs no command line parser. Reading
-order: ``commands`` (entry and error handling), ``help`` (its layout), ``options``, then any command.
+order: ``commands`` (entry and error handling), ``help`` (its layout; every command has a line there), ``options``, then
+any command.
 """
 
 import gc

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from diem.fanout.data_budget import MAX_RETAINED_BYTES
-from diem.process.limits import CONNECTIONS_PER_USER
+from diem.process.limits import CONNECTIONS_PER_ADDRESS, CONNECTIONS_PER_USER
 from diem.process.listeners import canonical_origin
 from diem.process.settings import InternalUrl
 from diem.process.tls import TlsSettings
@@ -42,7 +42,9 @@ class PublicSettings(TlsSettings):
     token_issuers: list[str] = Field(
         default=["diem"], min_length=1, description="Issuers (iss) whose tokens are accepted."
     )
-    connections_per_address: int = Field(default=50, ge=1, description="Clients of one address (IPv6: of one /64).")
+    connections_per_address: int = Field(
+        default=CONNECTIONS_PER_ADDRESS, ge=1, description="Clients of one address (IPv6: of one /64)."
+    )
 
     @field_validator("origins")
     @classmethod

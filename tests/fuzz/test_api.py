@@ -35,7 +35,7 @@ from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.api import ApiOptions, make_api
 from services.data.api.guard import Guard
 from services.data.api.page import openapi
-from services.data.api.stream import NDJSON
+from services.data.api.write_stream import NDJSON
 from services.data.kinds import Body, Representation, kind_of
 from services.data.store import Store
 

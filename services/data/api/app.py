@@ -37,8 +37,8 @@ from services.data.api.reads import DataReads, ReadApi
 from services.data.api.requests import PREFIX
 from services.data.api.status import PATH as SOURCES
 from services.data.api.status import SourcesApi, SourcesStatus, UsageApi, no_sources
-from services.data.api.stream import StreamApi
 from services.data.api.tokens import TokensApi
+from services.data.api.write_stream import StreamApi
 from services.data.kinds.prefixes import Prefixes
 from services.data.limits import CONCURRENT_READS, DATASET_BYTES, READ_RATE, READ_RATE_LOOPBACK
 from services.data.store import Store

@@ -1,7 +1,8 @@
 """Kinds of data: what an endpoint may hold, and how bodies become representations. Pure.
 
 Reading order: ``representation`` (what the core carries), ``kind`` (the interface), ``series``, ``document``
-(``json_text``, ``json_patch``), ``octets``, ``notice``, ``collection``.
+(``json_text``, ``json_patch``), ``octets``, ``notice``, ``collection``; ``prefixes`` (rules of ``diem.toml``). A new
+kind has its name and media type in ``diem.protocol.media_types``, a module here, and an entry in ``_ALL``.
 """
 
 import re

@@ -2,8 +2,8 @@
 
 Reading order: ``publisher`` opens the log, and reopens it after every fault; ``session`` runs the tasks of one
 connection; ``backlog`` queues the changes of each partition (pure); ``senders`` keep one request in flight for each
-partition; ``refusals`` handles records that brokers refuse (pure); ``log_monitor`` compares the log's end offsets with
-the acknowledgements; ``log`` is the shell over Kafka.
+partition; ``refusals`` handles records that brokers refuse (pure); ``offsets`` has what is known of each log, which
+``log_monitor`` compares with its bounds; ``log`` is the shell over Kafka.
 """
 
 from services.data.publisher.publisher import Publisher

@@ -3,8 +3,8 @@
 Reading order: ``store`` (open, load, serve), ``writer`` (queue and group commit), ``write_plan`` (effects of writes,
 pure), ``group`` (what a group reads, decides and writes), ``reader``, ``index``, ``retention`` (which old versions,
 already hidden by ``reader``, are deleted; defaults in ``services.data.limits``); ``database`` with ``sqlite`` and
-``postgres`` (each with its SQL of a group), ``transaction`` (all other SQL), ``tables``,
-``alembic_runs`` and ``migrations``; ``rollback_guard``.
+``postgres`` (each with its SQL of a group), ``transaction`` (all other SQL), ``tables``, ``alembic_runs`` and
+``migrations``; ``undo`` (old versions of patched contents), ``retention_clock``, ``rollback_guard``.
 """
 
 from services.data.store.index import EndpointHead, StoredVersion

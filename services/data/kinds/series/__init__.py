@@ -1,7 +1,7 @@
 """The kind ``series``: datasets with unit, resolution and points, in canonical form.
 
 Reading order: ``times``, ``units``, ``quantities``, ``form`` (a valid dataset, and declarations), ``json_form`` and
-``csv_form``.
+``csv_form``, ``points_patch``, and ``kind``, which joins them.
 """
 
 from services.data.kinds.series.csv_form import CsvRow, CsvTable, parse_csv, read_table, render_csv, rows_to_datasets

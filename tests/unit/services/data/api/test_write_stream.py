@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from services.data.api.stream import WINDOW
+from services.data.api.write_stream import WINDOW
 from tests.unit.services.data.conftest import BODY, Rest, assert_problem
 
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -53,3 +53,7 @@ def test_a_client_that_is_current_or_not_live_or_fetches_is_not_old_and_live() -
     live = Event(2, Kind.STATUS, code=1, link=1)
     assert old(live, elsewhere) == 2
     assert old(live, elsewhere, Event(CUT + 4, Kind.UNSUBSCRIBE, "/a")) == 0
+    # Before the request was confirmed.
+    crossing = (Kind.UNSUBSCRIBE, Kind.SUBSCRIBED, Kind.UNSUBSCRIBED)
+    assert old(*(Event(2, kind, "/a", V) for kind in crossing)) == 0
+    assert old(*(Event(2, kind, "/a", V) for kind in crossing[:2])) == 1

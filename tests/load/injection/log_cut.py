@@ -178,9 +178,9 @@ def _pairs(events: list[Event], newest: dict[str, int], at: float) -> int:
         elif kind == Kind.RESYNC:
             # It fetches, from a service that has everything.
             known[endpoint] = inf
-        elif kind in (Kind.UNSUBSCRIBE, Kind.MOVED):
-            # The former is the client's, on whichever link the endpoint is.
-            ended = {(link, endpoint)} if kind == Kind.MOVED else {(any_link, endpoint) for any_link in live}
+        elif kind in (Kind.UNSUBSCRIBE, Kind.UNSUBSCRIBED, Kind.MOVED):
+            # The first is the client's, on whichever link the endpoint is, perhaps before it is confirmed there.
+            ended = {(any_link, endpoint) for any_link in live} if kind == Kind.UNSUBSCRIBE else {(link, endpoint)}
             subscribed = {pair: None for pair in subscribed if pair not in ended}
         elif kind in (Kind.OPEN, Kind.CLOSE):
             subscribed = {pair: None for pair in subscribed if pair[0] != link}

@@ -27,7 +27,8 @@ TTLS: Final = (1, 2, 3)
 CHECK_SECONDS: Final = 0.2
 EXPIRED_SECONDS: Final = 10.0
 """Longest wait for the last expiries."""
-_REFUSED: Final = (httpx.codes.NOT_FOUND, httpx.codes.GONE, httpx.codes.PRECONDITION_FAILED)
+REFUSED: Final = (httpx.codes.NOT_FOUND, httpx.codes.GONE, httpx.codes.PRECONDITION_FAILED)
+"""Refusals that the workers cause each other."""
 _PATCHES: Final = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
 OPERATIONS: Final = frozenset(
     {
@@ -194,7 +195,7 @@ class MixedWriter(Writer):
         after = 0 if chance < 0.4 or not versions else versions[0] if chance < 0.5 else versions[-1]
         made = Content(change={how: patch}, after=after)
         operation = "conditional" if after else how
-        await self._send(Single(operation, "PATCH", name, made, _PATCHES[how], orjson.dumps(patch)), refusals=_REFUSED)
+        await self._send(Single(operation, "PATCH", name, made, _PATCHES[how], orjson.dumps(patch)), refusals=REFUSED)
 
     # What comes and goes
 
@@ -223,7 +224,7 @@ class MixedWriter(Writer):
         value = contents.document(name, stamp, self._other())
         single = Single.of("passing" if ttl else "made" if is_new else mix.GAMES, name, value, ttl)
         headers = {"If-None-Match": "*"} if is_new and self._random.random() > 0.6 else {}
-        if await self._send(single, headers=headers, refusals=_REFUSED):
+        if await self._send(single, headers=headers, refusals=REFUSED):
             self._members.add(name)
 
     async def _delete(self, endpoint: str) -> None:

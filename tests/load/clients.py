@@ -233,6 +233,7 @@ class ClientPool:
             "fetches": sum(client.fetches for client in self.clients if isinstance(client, Fetching)),
             "locates": self.locator.asked,
             "locates_failed": self.locator.failed,
+            "locate_s": round(self.locator.longest, 3),
             "moves": sum(client.moves for client in self.clients),
             "with_data": sum(client.with_data for client in self.clients),
             "compressed": sum(client.compressed for client in self.clients)

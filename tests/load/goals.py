@@ -23,7 +23,7 @@ FELT = {"cut-black-hole", "upstream-black-hole", "all-brokers-down"}
 HARNESS_SHARE = 0.8
 """Largest share of a CPU for each of the harness's two processes, so that they are not the bottleneck."""
 HARNESS_PAUSE_SECONDS = 2.0
-"""Longest pause of the load clients: broken promises of a run with a longer one say nothing of the system."""
+"""Longest pause of the load clients, and wait for owners: with longer ones a run breaks promises for want of CPU."""
 
 
 def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> list[Goal]:
@@ -86,6 +86,8 @@ def _goals_of_harness(figures: dict[str, Any], *, is_clean: bool) -> Iterator[Go
     if not is_clean:
         # Clients without CPU are behind, and do not answer pings, whatever the system does.
         yield Goal("longest pause of the load clients", "s", HARNESS_PAUSE_SECONDS, figures["clients"]["pause"])
+        # In mode z-client nobody knows a new owner before.
+        yield Goal("longest wait for owners", "s", HARNESS_PAUSE_SECONDS, figures["clients"]["locate_s"])
 
 
 def _goals_of_mix(scenario: Scenario, figures: dict[str, Any]) -> Iterator[Goal]:

@@ -1,6 +1,7 @@
 """Locates owners of endpoints by the metadata service, for all clients of a process."""
 
 import asyncio
+from time import monotonic
 from typing import Any, NamedTuple
 
 import httpx
@@ -25,6 +26,8 @@ class Locator:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self.asked = 0
         self.failed = 0
+        self.longest = 0.0
+        """Longest wait for an answer in seconds, besides each client's first."""
         self._http = http
         # Not the pool's own queue: it looks at everybody who waits, for each who waits.
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -34,12 +37,16 @@ class Locator:
         self.asked += 1
         question = {"endpoints": endpoints} | ({} if clone is None else {"clone": clone})
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        begun = monotonic()
         try:
             async with self._slots:
                 answer = await self._http.post("locate", json=question, headers=headers)
         except httpx.HTTPError:
             self.failed += 1
             return None
+        finally:
+            if clone is not None:
+                self.longest = max(self.longest, monotonic() - begun)
         if answer.status_code != httpx.codes.OK:
             self.failed += 1
             return None

@@ -42,6 +42,7 @@ FIGURES = (
         "not_refreshed",
         "forbidden",
         "pause",
+        "locate_s",
     ),
 )
 REST = "rest"

@@ -140,16 +140,16 @@ def _remains(structure: bytes, rounds: int) -> bool:
     return bool(structure)
 
 
-def refuse_repeated_keys(body: bytes, fields: int) -> None:
+def refuse_repeated_keys(body: bytes, strings: int) -> None:
     """Refuse an object with two fields of the same name: parsers differ in which they use (RFC 8259 section 4).
 
-    A body without backslashes has a quote before a colon only at the end of a field's name. So if there are as many as
-    the parser has found ``fields``, none was repeated. Only another count causes a second parse.
+    A body without backslashes has two quotes for each string. So if there are only those of the ``strings`` that the
+    parser has found, names of fields among them, none was repeated. Only another count causes a second parse.
 
     Raises:
         InvalidDataset: a field is repeated.
     """
-    if b"\\" in body or body.count(b'":') != fields:
+    if b"\\" in body or body.count(b'"') != 2 * strings:
         json.loads(body, object_pairs_hook=_unique)
 
 

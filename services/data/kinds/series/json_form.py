@@ -57,6 +57,8 @@ def points_of(raw: object, times: TimeReader, where: str, convert: Conversion | 
 
 
 _POINT: Final = ("time", "value")
+STRINGS_OF_POINT: Final = len(_POINT) + 1
+"""Names of its fields, and its time."""
 _NUMBERS: Final = frozenset({int, float, type(None)})
 MAX_SHARED: Final = 400
 """Maximum number of points whose times are remembered: four days by the quarter hour."""
@@ -109,6 +111,8 @@ def _explain_point(point: object, where: str) -> NoReturn:
 
 _SINGLE: Final = frozenset({"unit", "resolution", "points"})
 _IN_BULK: Final = _SINGLE | {"endpoint"}
+_STRINGS: Final = len(_SINGLE) + 2
+"""Names of fields, unit and resolution; in bulk, the endpoint and its name, too."""
 
 
 def parse_single(endpoint: str, body: bytes, zone: str = "") -> Dataset:
@@ -120,7 +124,7 @@ def parse_single(endpoint: str, body: bytes, zone: str = "") -> Dataset:
         MalformedBody, InvalidDataset: the body is refused as a whole.
     """
     dataset = _dataset(endpoint, load(body), _SINGLE, "$", clock_of(zone))
-    refuse_repeated_keys(body, len(_SINGLE) + len(_POINT) * dataset.content.count(b'{"time":'))
+    refuse_repeated_keys(body, _STRINGS + STRINGS_OF_POINT * dataset.content.count(b'{"time":'))
     return dataset
 
 
@@ -138,7 +142,7 @@ def parse_bulk(body: bytes, raw: dict[str, Any], *, unique: bool = False) -> lis
     datasets = [_dataset(endpoint, item, _IN_BULK, where) for where, endpoint, item in _named(raw["datasets"])]
     if not unique:
         points = sum(len(item["points"]) for item in raw["datasets"])
-        refuse_repeated_keys(body, 1 + len(_IN_BULK) * len(datasets) + len(_POINT) * points)
+        refuse_repeated_keys(body, 1 + (_STRINGS + 2) * len(datasets) + STRINGS_OF_POINT * points)
     return datasets
 
 

@@ -8,7 +8,7 @@ import orjson
 from services.data.errors import InvalidDataset, PatchRefused
 from services.data.kinds.json_text import load, refuse_repeated_keys
 from services.data.kinds.series.form import END, POINTS
-from services.data.kinds.series.json_form import points_of
+from services.data.kinds.series.json_form import STRINGS_OF_POINT, points_of
 from services.data.kinds.series.times import TimeReader
 
 _BEFORE: Final = len('{"time":"')
@@ -33,7 +33,7 @@ def parse(body: bytes, times: TimeReader, deleted: TimeReader) -> list[Change]:
         raise InvalidDataset('expected an object with "points" or "delete", arrays, and nothing else', "$")
     points = points_of(raw["points"], times, "$.points") if "points" in raw else []
     gone = _times_of(raw["delete"], deleted, "$.delete") if "delete" in raw else []
-    refuse_repeated_keys(body, len(raw) + 2 * len(points))
+    refuse_repeated_keys(body, len(raw) + STRINGS_OF_POINT * len(points) + len(gone))
     changes: dict[bytes, bytes | None] = {point["time"].encode(): orjson.dumps(point) for point in points}
     for index, time in enumerate(gone):
         if time in changes:

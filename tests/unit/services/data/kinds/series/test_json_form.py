@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
-from services.data.kinds import series
+from services.data.kinds import json_text, series
 from services.data.kinds.json_text import deeper_than
 from services.data.kinds.series import json_form
 
@@ -115,13 +115,25 @@ def test_a_page_instead_of_json_is_named() -> None:
         series.parse_single("/a", b"\n<!DOCTYPE html><html>")
 
 
+@pytest.mark.parametrize("blank", ["", " "])
 @pytest.mark.parametrize("name", ["unit", "points", "time", "value", "resolution"])
-def test_a_repeated_field_is_refused(name: str) -> None:
-    text = json.dumps(document(points=[{"time": HOURS[0], "value": 1}]))
-    value = {"unit": '"MW"', "points": "[]", "time": '"x"', "value": "2", "resolution": '"PT1H"'}[name]
-    doubled = text.replace(f'"{name}":', f'"{name}": {value}, "{name}":', 1)
+def test_a_repeated_field_is_refused(name: str, blank: str) -> None:
+    one = document(points=[{"time": HOURS[0], "value": 1}])
+    value = {"points": "[]", "value": "2"}.get(name, '":"')
+    doubled = json.dumps(one).replace(f'"{name}":', f'"{name}"{blank}: {value}, "{name}":', 1)
+    several = f'{{"datasets": [{{"endpoint": "/a", {doubled[1:]}]}}'
     with pytest.raises(InvalidDataset, match=f"'{name}' appears twice"):
         series.parse_single("/a", doubled.encode())
+    with pytest.raises(InvalidDataset, match=f"'{name}' appears twice"):
+        series.parse_bulk(several.encode(), json.loads(several))
+
+
+def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_text, "json", None)
+    one = document()
+    several = {"datasets": [{"endpoint": name, **one} for name in ("/a", "/b")]}
+    assert len(series.parse_bulk(encoded(several), several)) == 2
+    assert series.parse_single("/a", encoded(one)).content
 
 
 def test_a_field_repeated_with_escapes_is_refused() -> None:

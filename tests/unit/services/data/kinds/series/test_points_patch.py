@@ -109,6 +109,7 @@ def test_equal_content_has_the_digest_of_before() -> None:
         ({"delete": [time(1), time(0)]}, "$.delete[1]", "earlier"),
         ({"points": [{"time": time(0), "value": 1}], "delete": [time(0)]}, "$.delete[0]", "is in points, too"),
         (b'{"points":[{"time":"2026-01-01T00:00:00Z","value":1,"value":2}]}', "", "'value' appears twice"),
+        (b'{"points":[{"time":"2026-01-01T00:00:00Z","value" :1,"value":2}]}', "", "'value' appears twice"),
         (b'{"delete":["2026-01-01T00:00:00Z"],"delete":["2026-01-01T01:00:00Z"]}', "", "'delete' appears twice"),
     ],
 )

@@ -74,9 +74,10 @@ def _make_canonical(points: list[Any], step: Resolution) -> bool:
     try:
         plain = [*chain.from_iterable(points)] == [*_POINT] * len(points)
         times, values = [point["time"] for point in points], [point["value"] for point in points]
-        if not plain or not _ascend(tuple(times), step):
+        if not plain:
             return False
-    except (KeyError, TypeError):
+        _check_canonical(tuple(times), step)
+    except (KeyError, TypeError, ValueError):
         return False
     types = {*map(type, values)}
     if types != {float}:
@@ -94,13 +95,15 @@ def _make_canonical(points: list[Any], step: Resolution) -> bool:
 
 
 @lru_cache(256)
-def _ascend(times: tuple[str, ...], step: Resolution) -> bool:
-    """Return whether times are canonical, ascend, and are on the grid: series written together share their times."""
+def _check_canonical(times: tuple[str, ...], step: Resolution) -> None:
+    """Check times of plain points, which series written together share; others are not remembered, of any length.
+
+    Raises:
+        ValueError: they are not canonical, do not ascend, or are not on the grid.
+    """
     reader = TimeReader(step)
-    try:
-        return all(reader.read(time) == time for time in times)
-    except ValueError:
-        return False
+    if any(reader.read(time) != time for time in times):
+        raise ValueError
 
 
 def _explain_point(point: object, where: str) -> NoReturn:

@@ -1,6 +1,8 @@
 """Datasets from JSON: canonical form, complete checks, errors with their place."""
 
 import json
+import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -134,6 +136,17 @@ def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     several = {"datasets": [{"endpoint": name, **one} for name in ("/a", "/b")]}
     assert len(series.parse_bulk(encoded(several), several)) == 2
     assert series.parse_single("/a", encoded(one)).content
+
+
+def test_the_times_of_refused_points_are_not_kept_in_memory() -> None:
+    body = encoded(document(points=[{"time": "2026" * 25_000, "value": 1}]))
+    tracemalloc.start()
+    try:
+        with suppress(InvalidDataset):  # no traceback, which would keep them
+            series.parse_single("/a", body)
+        assert tracemalloc.get_traced_memory()[0] < 50_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_field_repeated_with_escapes_is_refused() -> None:

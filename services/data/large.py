@@ -18,18 +18,20 @@ async def run_sized(work: Callable[[], T], size: int) -> T:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector.
+    """Pause the garbage collector, until the first of several threads ends its pause.
 
     It would traverse the values of a large body time and again while they are parsed, which is one step of the
     interpreter: it takes twice as long then, and the event loop waits.
     """
-    was_enabled = gc.isenabled()
+    if not gc.isenabled():
+        # Another thread's pause, which may have ended by now: this one must not begin it again.
+        yield
+        return
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        gc.enable()
 
 
 def _uncollected(work: Callable[[], T]) -> T:

@@ -22,11 +22,6 @@ def upgrade(connection: Connection, revision: str) -> None:
     command.upgrade(_config(connection), revision)
 
 
-def downgrade(connection: Connection, revision: str) -> None:
-    """Revert migrations down to ``revision``, within the transaction of ``connection``; ``base`` removes all tables."""
-    command.downgrade(_config(connection), revision)
-
-
 def _config(connection: Connection | None = None) -> Config:
     logging.getLogger("alembic").setLevel(logging.WARNING)
     config = Config()

@@ -40,9 +40,3 @@ def upgrade() -> None:
         sa.Column("created_ms", sa.BigInteger, nullable=False),
     )
     op.create_index("ix_requests_created_ms", "requests", ["created_ms"])
-
-
-def downgrade() -> None:
-    """Remove the tables and all data."""
-    for table in ("requests", "endpoints", "store"):
-        op.drop_table(table)

@@ -17,8 +17,3 @@ def upgrade() -> None:
         sa.Column("source", sa.String(255), nullable=False),
         sa.Column("sequence", sa.BigInteger, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Remove it; the publisher then sends everything again."""
-    op.drop_table("publisher")

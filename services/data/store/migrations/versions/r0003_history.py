@@ -34,11 +34,3 @@ def upgrade() -> None:
         sa.Column("content", sa.LargeBinary, nullable=False),
     )
     op.create_index("ix_history_endpoint_version", "history", ["endpoint", "version"], unique=True)
-
-
-def downgrade() -> None:
-    """Remove them with their content; the current data stays."""
-    op.drop_table("history")
-    with op.batch_alter_table("endpoints") as table:
-        for name, _ in COLUMNS:
-            table.drop_column(name)

@@ -26,9 +26,3 @@ def upgrade() -> None:
         sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("requests", sa.BigInteger, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Remove them: all API keys become invalid."""
-    for table in ("key_days", "api_keys"):
-        op.drop_table(table)

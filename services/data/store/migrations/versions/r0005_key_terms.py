@@ -19,12 +19,3 @@ def upgrade() -> None:
         sa.Column("per_minute", sa.Integer, nullable=True),
     ):
         op.add_column("api_keys", column)
-
-
-def downgrade() -> None:
-    """Remove them, and the keys unlimited in earlier releases: write keys, expiring keys."""
-    op.execute("DELETE FROM key_days WHERE key_id IN (SELECT id FROM api_keys WHERE expires_ms IS NOT NULL)")
-    op.execute("DELETE FROM api_keys WHERE writes = 1 OR expires_ms IS NOT NULL")
-    with op.batch_alter_table("api_keys") as table:
-        for name in ("per_minute", "prefixes", "writes", "last_used_ms", "expires_ms"):
-            table.drop_column(name)

@@ -12,9 +12,3 @@ depends_on = None
 def upgrade() -> None:
     """Add the column."""
     op.add_column("store", sa.Column("version_floor", sa.BigInteger, nullable=False, server_default="0"))
-
-
-def downgrade() -> None:
-    """Remove it."""
-    with op.batch_alter_table("store") as table:
-        table.drop_column("version_floor")

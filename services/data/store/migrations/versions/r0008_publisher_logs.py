@@ -12,9 +12,3 @@ depends_on = None
 def upgrade() -> None:
     """Add the column; without it, everything is published again at the next start."""
     op.add_column("publisher", sa.Column("logs", sa.Text, nullable=False, server_default=""))
-
-
-def downgrade() -> None:
-    """Remove it."""
-    with op.batch_alter_table("publisher") as table:
-        table.drop_column("logs")

@@ -12,10 +12,3 @@ depends_on = None
 def upgrade() -> None:
     """Add the column; existing keys have no bound of their own."""
     op.add_column("api_keys", sa.Column("max_endpoints", sa.Integer, nullable=True))
-
-
-def downgrade() -> None:
-    """Remove it, and the keys limited by it."""
-    op.execute("DELETE FROM api_keys WHERE max_endpoints IS NOT NULL")
-    with op.batch_alter_table("api_keys") as table:
-        table.drop_column("max_endpoints")

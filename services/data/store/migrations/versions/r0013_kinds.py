@@ -1,6 +1,6 @@
 """Media types, labels and expiry: an endpoint may hold other kinds of data than series."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -17,41 +17,31 @@ _LABELS = ("unit", "resolution", "area", "quantity")
 _BATCH = 1000
 
 
-def _columns(name: str) -> Sequence[tuple[str, Any]]:
-    """Return names and types of a table's columns in this revision or the one before, all of them not null."""
+def _columns(table: str) -> Sequence[tuple[str, Any]]:
+    """Return names and types of a table's columns in this revision, all of them not null."""
     change: list[tuple[str, Any]] = [
         ("version", sa.BigInteger()),
         ("kind", sa.SmallInteger()),
         ("changed_ms", sa.BigInteger()),
+        ("media_type", sa.String(100)),
     ]
-    media_type, content = ("media_type", sa.String(100)), ("content", sa.LargeBinary())
-    text = [("title", sa.String(200)), ("source", sa.String(64))]
-    number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+    content = ("content", sa.LargeBinary())
     # Content is last, so that reads of other columns skip it.
-    return {
-        "endpoints": [
-            ("endpoint", sa.String(256)), ("sequence", sa.BigInteger()), *change, media_type, *text,
-            ("labels", sa.Text()), ("expires_ms", sa.BigInteger()), ("digest", sa.LargeBinary()), content,
-        ],
-        "endpoints before": [
-            ("endpoint", sa.String(256)), ("sequence", sa.BigInteger()), *change,
-            ("unit", sa.String(16)), ("resolution", sa.String(8)), *text,
-            ("area", sa.String(64)), ("quantity", sa.String(32)), ("digest", sa.LargeBinary()), content,
-        ],
-        "history": [("sequence", number), ("endpoint", sa.String(256)), *change, media_type, content],
-        "history before": [("sequence", number), ("endpoint", sa.String(256)), *change, content],
-    }[name]  # fmt: skip
+    if table == "endpoints":
+        return [
+            ("endpoint", sa.String(256)), ("sequence", sa.BigInteger()), *change, ("title", sa.String(200)),
+            ("source", sa.String(64)), ("labels", sa.Text()), ("expires_ms", sa.BigInteger()),
+            ("digest", sa.LargeBinary()), content,
+        ]  # fmt: skip
+    number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+    return [("sequence", number), ("endpoint", sa.String(256)), *change, content]
 
 
-def _replace(table: str, key: str, columns: str, values: dict[str, Any]) -> None:
+def _replace(table: str, key: str, index: tuple[str, list[str]], values: dict[str, Any]) -> None:
     """Replace a table by one with other columns; ``values`` has the expressions of new ones."""
-    index = {
-        "endpoints": ("ix_endpoints_sequence", ["sequence"]),
-        "history": ("ix_history_endpoint_version", ["endpoint", "version"]),
-    }[table]
     op.drop_index(index[0], table)
     op.rename_table(table, f"{table}_before")
-    described = _columns(columns)
+    described = _columns(table)
     made = op.create_table(
         table,
         *(
@@ -61,56 +51,36 @@ def _replace(table: str, key: str, columns: str, values: dict[str, Any]) -> None
     )
     before = sa.table(f"{table}_before", *(sa.column(name) for name, _ in described if name not in values))
     copied = sa.select(*(values[name].label(name) if name in values else before.c[name] for name, _ in described))
-    order = before.c["endpoint" if table == "endpoints" else "sequence"]
-    op.execute(sa.insert(made).from_select([name for name, _ in described], copied.select_from(before).order_by(order)))
+    copied = copied.select_from(before).order_by(before.c[key])
+    op.execute(sa.insert(made).from_select([name for name, _ in described], copied))
     op.drop_table(f"{table}_before")
     op.create_index(index[0], table, index[1], unique=True)
 
 
-def _fill(read: Sequence[str], written: Sequence[str], fill: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Set columns of every endpoint by others."""
-    endpoints = sa.table("endpoints", sa.column("endpoint"), *map(sa.column, {*read, *written}))
+def _label() -> None:
+    """Set the labels of every endpoint by its unit and area."""
+    endpoints = sa.table("endpoints", sa.column("endpoint"), sa.column("labels"), *map(sa.column, _LABELS))
     columns, connection, after = endpoints.c, op.get_bind(), ""
-    update = sa.update(endpoints).where(columns.endpoint == sa.bindparam("name"))
-    update = update.values({name: sa.bindparam(name) for name in written})
+    update = sa.update(endpoints).where(columns.endpoint == sa.bindparam("name")).values(labels=sa.bindparam("text"))
     while True:
-        found = sa.select(columns.endpoint, *(columns[name] for name in read)).where(columns.endpoint > after)
-        rows = [dict(row) for row in connection.execute(found.order_by(columns.endpoint).limit(_BATCH)).mappings()]
+        found = sa.select(columns.endpoint, *(columns[name] for name in _LABELS)).where(columns.endpoint > after)
+        rows = connection.execute(found.order_by(columns.endpoint).limit(_BATCH)).mappings().all()
         if not rows:
             return
-        connection.execute(update, [{"name": row["endpoint"], **fill(row)} for row in rows])
+        connection.execute(update, [{"name": row["endpoint"], "text": _text_of(row)} for row in rows])
         after = rows[-1]["endpoint"]
 
 
-def _text_of(row: dict[str, Any]) -> dict[str, str]:
+def _text_of(row: sa.RowMapping) -> str:
     given = {name: row[name] for name in _LABELS if row[name]}
-    return {"labels": orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()}
-
-
-def _labels_of(row: dict[str, Any]) -> dict[str, str]:
-    labels = orjson.loads(row["labels"])
-    return {name: labels.get(name, "") for name in _LABELS}
+    return orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def upgrade() -> None:
     """Describe all endpoints as series, with their units and areas as labels."""
-    series = sa.literal(_SERIES, sa.String(100))
+    series, nothing = sa.literal(_SERIES, sa.String(100)), sa.literal(0, sa.BigInteger())
     op.add_column("endpoints", sa.Column("labels", sa.Text, nullable=False, server_default="{}"))
-    _fill(_LABELS, ["labels"], _text_of)
-    nothing = sa.literal(0, sa.BigInteger())
-    _replace("endpoints", "endpoint", "endpoints", {"media_type": series, "expires_ms": nothing})
-    _replace("history", "sequence", "history", {"media_type": series})
-
-
-def downgrade() -> None:
-    """Remove everything but series that the earlier revision can hold, and restore the columns of these."""
-    for table in ("history", "endpoints"):
-        op.execute(sa.text(f"DELETE FROM {table} WHERE media_type <> :series").bindparams(series=_SERIES))  # noqa: S608
-    for name in _LABELS:
-        op.add_column("endpoints", sa.Column(name, sa.String(64), nullable=False, server_default=""))
-    _fill(["labels"], _LABELS, _labels_of)
-    # Later units and resolutions, for which the columns are too short.
-    op.execute("DELETE FROM endpoints WHERE length(unit) > 16 OR length(resolution) > 8")
-    op.execute("DELETE FROM history WHERE endpoint NOT IN (SELECT endpoint FROM endpoints)")
-    _replace("endpoints", "endpoint", "endpoints before", {})
-    _replace("history", "sequence", "history before", {})
+    _label()
+    added = {"media_type": series, "expires_ms": nothing}
+    _replace("endpoints", "endpoint", ("ix_endpoints_sequence", ["sequence"]), added)
+    _replace("history", "sequence", ("ix_history_endpoint_version", ["endpoint", "version"]), {"media_type": series})

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from diem.errors import DiemError
 from diem.fanout.data_budget import DataBudget, bound_data, drop_data
 from diem.protocol.feed import Batch, Resume
-from diem.protocol.update import MAX_BYTES, without_data
+from diem.protocol.update import FORGOTTEN, GONE_TAIL, MAX_BYTES, without_data
 
 SILENT_AFTER_S: Final = 10.0
 """Seconds without a heartbeat after which a feed counts as lost."""
@@ -106,6 +106,8 @@ class FeedState:
         """Endpoints of which the feed had a record that is no update, and no newer update since: what is retained may
         be outdated. As many as the log has such records with different keys."""
         self.counts = FeedCounts()
+        self._forgotten: set[bytes] = set()
+        """Deleted endpoints to drop once every stream has caught up: one may still have older records of them."""
         self._logs: dict[str, _Log] = {}
 
     @property
@@ -122,6 +124,10 @@ class FeedState:
         """Return the first message of a new link, and start a catch-up from the known positions."""
         for log in self._logs.values():
             log.catching_up = True
+            if not log.position:
+                # It is sent from its beginning, and what it has lost meanwhile is not repeated.
+                log.unconfirmed |= log.seen
+                log.seen = set()
         return Resume(self.source, self.positions, data=self.budget is not None)
 
     def hello(self, source: str, names: Sequence[str], stream_of: StreamOf | None = None) -> CatchUp:
@@ -174,9 +180,11 @@ class FeedState:
         make = tuple.__new__
         consumed = stale = 0
         try:
-            for _, endpoint, version, _, value in batch.records:
+            for _, endpoint, version, kind, value in batch.records:
                 consumed += 1
                 seen.add(endpoint)
+                if kind == FORGOTTEN:
+                    self._forgotten.add(endpoint)
                 known = retained.get(endpoint)
                 if known is not None and version <= known[0]:
                     stale += 1
@@ -199,6 +207,8 @@ class FeedState:
         self.counts.consumed += consumed
         self.counts.stale += stale
         log.position = batch.next
+        if not catching_up:
+            self._drop_forgotten()
         return {} if catching_up else fresh
 
     def mark_suspect(self, endpoints: Collection[bytes]) -> None:
@@ -229,6 +239,7 @@ class FeedState:
         gone, log.unconfirmed = log.unconfirmed - log.seen, set()
         dropped = self._drop(gone)
         updated, log.updated = self._current(log.updated), {}
+        self._drop_forgotten()
         return CatchUp(updated, dropped)
 
     def _current(self, updated: dict[bytes, int]) -> dict[bytes, bytes]:
@@ -241,6 +252,19 @@ class FeedState:
         current = {e: retained[e].value for e, v in updated.items() if e in retained and retained[e].version == v}
         self.counts.stale += len(updated) - len(current)
         return current
+
+    def _drop_forgotten(self) -> None:
+        if not self._forgotten or not self.caught_up:
+            return
+        # Others were made again meanwhile.
+        held = ((endpoint, self.retained.get(endpoint)) for endpoint in self._forgotten)
+        gone = [endpoint for endpoint, known in held if known is not None and known.value.endswith(GONE_TAIL)]
+        for endpoint in gone:
+            del self.retained[endpoint]
+        self._release(gone)
+        for log in self._logs.values():
+            log.seen.difference_update(gone)
+        self._forgotten.clear()
 
     def _drop(self, endpoints: set[bytes]) -> list[bytes]:
         """Drop endpoints that no other stream holds; return them."""

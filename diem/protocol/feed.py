@@ -191,8 +191,8 @@ def store_source(store: str, forgotten: int) -> str:
 
 def split_source(source: str) -> tuple[str, int]:
     """Return the arguments of :func:`store_source`."""
-    store, _, forgotten = source.partition(".")
-    return store, int(forgotten) if forgotten.isdecimal() else 0
+    store, _, forgotten = source.rpartition(".")
+    return (store, int(forgotten)) if store and forgotten.isdecimal() else (source, 0)
 
 
 def encode_batch(name: str, next_: int, changes: Iterable[Change]) -> bytes:

@@ -33,6 +33,10 @@ UPDATE: Final = 0
 """Kind of a change: the endpoint has new data."""
 GONE: Final = 1
 """Kind of a change: the endpoint was deleted."""
+FORGOTTEN: Final = 2
+"""Kind of a change: the endpoint was deleted long ago, and holders drop it. Earlier readers take it as GONE."""
+GONE_HEADER: Final = "gone"
+"""Header of a tombstone in Kafka with the update of a deletion, whose endpoint is then forgotten."""
 
 HEAD: Final = b'{"type":"update","endpoint":"'
 """Prefix of every update, and of no other message."""
@@ -68,7 +72,7 @@ class Change(NamedTuple):
     endpoint: bytes
     version: int
     kind: int
-    """:data:`UPDATE` or :data:`GONE`."""
+    """:data:`UPDATE`, :data:`GONE` or, of a log, :data:`FORGOTTEN`."""
     value: bytes
     """The payload of the client's ``update`` frame, with data or without."""
 

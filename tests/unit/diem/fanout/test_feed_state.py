@@ -5,7 +5,7 @@ import pytest
 from diem.fanout.data_budget import DataBudget
 from diem.fanout.feed_state import FeedState, Liveness, UnknownStream
 from diem.protocol.feed import Batch, FeedError
-from diem.protocol.update import Change, encode
+from diem.protocol.update import FORGOTTEN, GONE, Change, encode
 
 V = 1_700_000_000_000
 
@@ -223,3 +223,43 @@ def test_suspect_endpoints_of_lost_streams_are_forgotten_unless_another_one_has_
     state.mark_suspect([b"/a", b"/b", b"/c"])
     state.hello("s", ["p1"], {b"/a": "p0", b"/b": "p1"}.get)
     assert state.suspect == {b"/b"}
+
+
+def forgotten(name: str, next_: int, endpoint: str, version: int, kind: int = FORGOTTEN) -> Batch:
+    change = Change(next_ - 1, endpoint.encode(), version, kind, encode(endpoint, version, version, gone=True))
+    return Batch(name, next_, iter([change]))
+
+
+def test_a_forgotten_endpoint_is_dropped_and_its_deletion_delivered_once() -> None:
+    state = live_state("p0")
+    state.apply(batch("p0", 2, a=V, b=V))
+    assert state.apply(forgotten("p0", 3, "/b", V + 1, GONE)).keys() == {b"/b"}
+    assert state.apply(forgotten("p0", 4, "/a", V + 1)).keys() == {b"/a"}
+    assert state.apply(forgotten("p0", 5, "/b", V + 1)) == {}
+    assert state.retained == {}
+    assert state.apply(batch("p0", 6, a=V + 2)).keys() == {b"/a"}
+    assert state.apply(forgotten("p0", 7, "/a", V + 1)) == {}
+    assert state.retained[b"/a"].version == V + 2
+
+
+def test_while_a_stream_catches_up_no_forgotten_endpoint_is_dropped() -> None:
+    """It may have older records of an endpoint that has moved."""
+    state = live_state("p0", "p1")
+    state.apply(batch("p0", 2, a=V))
+    state.resume()
+    state.hello("s", ["p0", "p1"])
+    state.apply(forgotten("p0", 3, "/a", V + 1))
+    assert state.finish_catch_up("p0").updated.keys() == {b"/a"}
+    state.apply(batch("p1", 2, a=V - 1))
+    assert state.retained[b"/a"].version == V + 1
+    assert state.finish_catch_up("p1").updated == {}
+    assert state.retained == {}
+
+
+def test_a_stream_that_is_read_from_its_beginning_drops_what_it_has_lost() -> None:
+    state = live_state("p0")
+    state.apply(batch("p0", 0, a=V, b=V))
+    assert state.resume().positions == {"p0": 0}
+    state.hello("s", ["p0"])
+    state.apply(batch("p0", 5, b=V))
+    assert state.finish_catch_up("p0").dropped == [b"/a"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from diem.errors import DiemError
-from diem.protocol.watermark import FIRST_INCARNATION, LogProof, incarnation_of, offset_of
+from diem.protocol.watermark import FIRST_INCARNATION, LogProof, incarnation_of, offset_of, position_of
 
 ANSWERED_WITHIN_S: Final = 3.0
 """Maximum age of every broker's last answer for a heartbeat to be sent."""
@@ -22,6 +22,12 @@ STALLED_AFTER_S: Final = 30.0
 
 class LogChanged(DiemError):
     """A log has lost records and grown since: reread it from its beginning."""
+
+    retriable = True
+
+
+class ReaderOutdated(DiemError):
+    """The reader may have endpoints whose deletion is no longer in a log: it must start over."""
 
     retriable = True
 
@@ -48,6 +54,10 @@ class PartitionState:
     """Where the consumer started."""
     confirmed: bool = False
     """The consumer has read a valid watermark written after its start."""
+    at_end: int = 0
+    """The position when the reader last had all that its broker had."""
+    known_until: int | None = None
+    """Before this offset the reader knows every deletion; None: it is being sent its first records of this log."""
     target: int = 0
     """End of the log when reading began, at which the reader has caught up."""
     end: int = 0
@@ -67,9 +77,16 @@ class PartitionState:
         Otherwise from the beginning: the log was truncated past the position, or ends before it and may hold other
         records than the reader has applied, or the reader may lack records anyway.
         """
+        if not self.known_until and self.position:
+            # Whatever it was sent of this log is sent again.
+            self.incarnation, self.known_until = None, 0
+        elif self.known_until is not None:
+            self.position = self.known_until
         if self.incarnation is None or not begin <= self.position <= end:
+            if self.known_until is not None and (self.incarnation is None or self.position > end):
+                self.known_until = 0
             self.position, self.incarnation = begin, None
-        self.read_from, self.confirmed = self.position, False
+        self.read_from, self.confirmed, self.at_end = self.position, False, 0
         self.target = self.end = self.expected_offset = end
         self.answered_at = self.last_progress = now
         self.poll_timestamp = None
@@ -98,6 +115,7 @@ class PartitionState:
 
         Raises:
             LogChanged: records already read may have been replaced.
+            ReaderOutdated: deletions that the reader may not know are no longer in the log.
         """
         if proof is None:
             if self.incarnation is None and self.read_from > 0:
@@ -108,8 +126,19 @@ class PartitionState:
             if not self._is_complete(offset, proof):
                 return
             self.incarnation = self.last_incarnation = proof.incarnation
+        if proof is not None and self.known_until is not None and proof.forgotten > self.known_until:
+            raise ReaderOutdated("a log has forgotten endpoints whose deletions its reader may not know")
         if offset >= self.target:
             self.watermark_at, self.confirmed = now, True
+            self.known_until = max(self.known_until or 0, self.at_end) or self.known_until
+
+    @property
+    def resumable(self) -> int:
+        """The position at which the reader may resume, whatever the log forgets meanwhile.
+
+        It follows the watermarks, as only they show that no deletion was missed.
+        """
+        return position_of(self.known_until, self.incarnation) if self.known_until else 0
 
     def _is_complete(self, offset: int, proof: LogProof) -> bool:
         """Return whether a consumer that began at :attr:`read_from` has read everything in ``proof``."""
@@ -126,6 +155,9 @@ class PartitionState:
         """Record the broker's last answer: its timestamp, different in each answer, and the end of the log."""
         if poll_timestamp is not None and poll_timestamp != self.poll_timestamp and end is not None:
             self.poll_timestamp, self.answered_at, self.end = poll_timestamp, now, end
+            if self.position >= end:
+                # What is deleted and forgotten from now on has its deletion before its tombstone.
+                self.at_end = self.position
         if self.position >= self.end:
             self.last_progress = now
 
@@ -151,7 +183,7 @@ class PartitionTable:
         for name in names:
             resumed = (positions or {}).get(name, 0)
             state = self._states[name] = PartitionState(offset_of(resumed), incarnation_of(resumed))
-            state.last_incarnation = state.incarnation
+            state.last_incarnation, state.known_until = state.incarnation, state.position if resumed else None
             if previous is not None and (inherited := previous.get(name)) is not None:
                 state.watermark_at, state.committed = inherited.watermark_at, inherited.committed
                 if inherited.last_incarnation not in {None, state.incarnation}:

@@ -4,7 +4,7 @@ The loop runs for every update of the system, so its checks are inlined copies o
 :func:`diem.protocol.update.version_of` and :func:`diem.protocol.endpoints.check`; tests compare them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ import structlog
 from diem.protocol import endpoints, feed, update, watermark
 from diem.protocol.update import (
     DATA_FIELD,
+    GONE_HEADER,
     GONE_TAIL,
     MAX_BYTES,
     MAX_RECORD_BYTES,
@@ -107,18 +108,20 @@ class Records:
         next_: int,
         records: Iterable[Record],
         *,
-        incarnation: int | None = None,
+        resumable: int | None = None,
         with_data: bool = False,
     ) -> Frames:
         """Return the frames for ``records`` of the stream ``name``, read from offset ``position`` up to ``next_``.
 
-        Positions in the frames carry the ``incarnation`` of the log if the reader has it completely.
+        The position in the frames is ``resumable``; without it, that of the records.
 
         Records before ``position``, from a batch of Kafka that began earlier, are skipped. Of each endpoint only the
         GREATEST version is kept: a log may hold versions 8, 9, 8. Updates carry their data if ``with_data``.
         """
         prefixes = self._prefixes
         greatest: dict[bytes, tuple[bytes, int, bytes]] = {}
+        forgotten: dict[bytes, bytes] = {}
+        """Endpoint -> version of its tombstone."""
         bad: dict[bytes, int] = {}
         """Endpoint -> offset of its last record that is no update."""
         watermarks: list[Watermark] = []
@@ -128,12 +131,11 @@ class Records:
             if offset < position:
                 continue
             seen += 1
-            value = record.value
-            if value is None:
+            value, key = record.value, record.key
+            if value is None and (value := self._deletion(record)) is None:
                 skipped += 1
                 self.counts.tombstones += 1
                 continue
-            key = record.key
             prefix = prefixes.get(key) or self._prefix(key)  # type: ignore[arg-type]  # None is never a key
             start = len(prefix)
             digits = value[start : start + VERSION_DIGITS]
@@ -158,19 +160,31 @@ class Records:
             # Compared as bytes, see VERSION_DIGITS.
             if known is None or digits > known[0]:
                 greatest[key] = (digits, offset, value)  # type: ignore[index]
+            if record.value is None:
+                forgotten[key] = digits  # type: ignore[index]
         counts = self.counts
         counts.consumed += seen
         counts.forwarded += len(greatest)
         counts.conflated += seen - skipped - len(greatest)
         if not with_data:
             greatest = {k: (digits, offset, without_data(k, value)) for k, (digits, offset, value) in greatest.items()}
-        here, after = watermark.position_of(position, incarnation), watermark.position_of(next_, incarnation)
-        batches = _batches(name, here, here if bad else after, greatest)
+        here, after = (position, next_) if resumable is None else (resumable, resumable)
+        forgotten = {key: digits for key, digits in forgotten.items() if greatest[key][0] <= digits}
+        batches = _batches(name, here, here if bad else after, greatest, forgotten)
         if bad:
             batches.append(feed.encode_batch(name, after, []))
         # A later update supersedes a bad record: the publisher always writes the current state.
         resyncs = [key for key in bad if key not in greatest or greatest[key][1] < bad[key]]
         return Frames(batches, _resyncs(resyncs), watermarks)
+
+    def _deletion(self, record: Record) -> bytes | None:
+        """Return the update of a deletion in its tombstone; None if it has none, so that it is a position only."""
+        value = next((value for name, value in record.headers if name == GONE_HEADER), None)
+        key = record.key
+        valid = (
+            value is not None and key is not None and self._prefix(key) and update.version_of(key, value) is not None
+        )
+        return value if valid else None
 
     def _prefix(self, key: bytes | None) -> bytes:
         """Return the bytes of an update of ``key`` before its version, b"" if ``key`` is not an endpoint name."""
@@ -205,13 +219,21 @@ def _resyncs(keys: list[bytes]) -> list[bytes]:
     ]
 
 
-def _batches(name: str, position: int, next_: int, greatest: dict[bytes, tuple[bytes, int, bytes]]) -> list[bytes]:
+def _batches(
+    name: str,
+    position: int,
+    next_: int,
+    greatest: dict[bytes, tuple[bytes, int, bytes]],
+    forgotten: Mapping[bytes, bytes],
+) -> list[bytes]:
     # A named tuple's constructor, without the call.
     make, gone, alive = tuple.__new__, update.GONE, update.UPDATE
-    changes = [
+    changes: list[Change] = [
         make(Change, (offset, key, int(digits), gone if value.endswith(GONE_TAIL) else alive, value))
         for key, (digits, offset, value) in greatest.items()
     ]
+    if forgotten:
+        changes = [each._replace(kind=update.FORGOTTEN) if each.endpoint in forgotten else each for each in changes]
     batches = [*feed.batches_of(changes)] or [[]]
     # Only the last batch advances the position: the others lack some records below their last one.
     return [feed.encode_batch(name, next_ if batch is batches[-1] else position, batch) for batch in batches]

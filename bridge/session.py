@@ -23,7 +23,7 @@ from bridge.consumer import (
 )
 from bridge.group_member import Membership
 from bridge.link import BridgeLink
-from bridge.partition_state import LogChanged, PartitionTable
+from bridge.partition_state import LogChanged, PartitionTable, ReaderOutdated
 from bridge.records import Records
 from bridge.side_channels import MapFeed, OwnersFeed
 from bridge.topic_watcher import TopicWatcher
@@ -66,6 +66,8 @@ class BridgeState:
     partitions: PartitionTable = field(default_factory=PartitionTable)
     """Partitions of the last reader, which the next one inherits from."""
     commits: OffsetCommitter = field(default_factory=OffsetCommitter)
+    generation: int = 0
+    """Readers whose source has a lesser one start over: they may have missed deletions that the log has forgotten."""
     recreated: int = 0
     """Consumers replaced while a reader was served."""
     heartbeat_at: float = float("-inf")
@@ -89,7 +91,10 @@ class FeedSession:
         self._link = link
         self._bridge = bridge
         self._with_data = resume.data
-        self._resume_positions = resume.positions if resume.source == source else {}
+        of, generation = feed.split_source(resume.source or "")
+        resumes = of == source and generation >= bridge.generation
+        self._resume_positions = resume.positions if resumes else {}
+        self._generation = generation if resumes else bridge.generation
         self._assigned = asyncio.Event()
         self._reassigned = False
         self._interrupt: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -139,7 +144,7 @@ class FeedSession:
 
     def _send_hello(self) -> None:
         map_ = () if self._map is None else (self._map.name,)
-        self._link.send(feed.Hello(self.source, (*self.partitions.names, *map_)))
+        self._link.send(feed.Hello(feed.store_source(self.source, self._generation), (*self.partitions.names, *map_)))
 
     def _on_side_channel_end(self, task: asyncio.Task[None]) -> None:
         """Close the link: without map updates, a server would use an outdated map forever."""
@@ -164,6 +169,11 @@ class FeedSession:
                 self._log.warning("offset out of range, link closed", positions=self.partitions.positions)
                 self._bridge.watcher.check_now()
                 self._link.connection.close(Close.RESTART, "offset out of range")
+                return
+            except ReaderOutdated as error:
+                self._log.warning("reader starts over", reason=str(error), positions=self.partitions.positions)
+                self._bridge.generation = self._generation + 1
+                self._link.connection.close(Close.RESTART, "deleted endpoints were forgotten")
                 return
             except LogChanged as error:
                 self._log.warning("reading from the beginning", reason=str(error), positions=self.partitions.positions)
@@ -239,7 +249,7 @@ class FeedSession:
             state.position,
             fetched.next,
             fetched.records,
-            incarnation=state.incarnation,
+            resumable=state.resumable,
             with_data=self._with_data,
         )
         await self._wait_writable()

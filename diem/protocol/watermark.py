@@ -26,20 +26,23 @@ class LogProof(NamedTuple):
     """From this offset on the log has the current update of every endpoint of the partition."""
     min_offset: int
     """Least offset of the watermark; a lower one proves that the log lost records, unnoticed by the publisher."""
+    forgotten: int = 0
+    """Before this offset, deletions may be missing in the log: their endpoints are forgotten. 0: none is missing."""
 
 
 def encode_proof(proof: LogProof) -> bytes:
     """Return the value of the header :data:`LOG_HEADER`."""
-    incarnation, complete_from, min_offset = proof
-    return orjson.dumps({"incarnation": incarnation, "from": complete_from, "at": min_offset})
+    incarnation, complete_from, min_offset, forgotten = proof
+    fields = {"incarnation": incarnation, "from": complete_from, "at": min_offset}
+    return orjson.dumps({**fields, "forgotten": forgotten} if forgotten else fields)
 
 
 def decode_proof(value: bytes) -> LogProof | None:
     """Return the proof in a header; None if there is none."""
     try:
         found = orjson.loads(value)
-        proof = LogProof(found["incarnation"], found["from"], found["at"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        proof = LogProof(found["incarnation"], found["from"], found["at"], found.get("forgotten", 0))
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return None
     return proof if all(type(each) is int and each >= 0 for each in proof) else None
 

@@ -220,6 +220,7 @@ class _WithoutWatermarks:
     def __init__(self) -> None:
         self._within = partition_state.WATERMARK_WITHIN_S
         self._open = PartitionState.open
+        self._resumable = PartitionState.resumable
         self._bridges = 0
 
     @contextlib.contextmanager
@@ -235,14 +236,18 @@ class _WithoutWatermarks:
         within = math.inf if self._bridges else self._within
         setattr(partition_state, "WATERMARK_WITHIN_S", within)  # noqa: B010  # a constant, for all but tests
         PartitionState.open = _open_complete if self._bridges else self._open  # type: ignore[method-assign]
+        PartitionState.resumable = _ANYWHERE if self._bridges else self._resumable  # type: ignore[method-assign,assignment]
 
 
 def _open_complete(self: PartitionState, begin: int, end: int, now: float) -> None:
     """Open a log whose first watermark has proved that it is complete."""
+    self.known_until = self.position or None
+    self.incarnation = FIRST_INCARNATION if self.position else None
     _WITHOUT_WATERMARKS._open(self, begin, end, now)
     self.incarnation, self.confirmed = FIRST_INCARNATION, True
 
 
+_ANYWHERE = property(lambda _: None)
 _WITHOUT_WATERMARKS = _WithoutWatermarks()
 
 

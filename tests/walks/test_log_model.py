@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -243,9 +243,8 @@ class Model:
         return "" if world.reader is not None and world.reader.confirmed else "never live again"
 
 
-def explore(model: Model, limit: int = STATES) -> tuple[int, str, list[str]]:
+def explore(model: Any, start: Any, limit: int = STATES, max_end: int = MAX_END) -> tuple[int, str, list[str]]:
     """Return the number of states, the first violation found, and the way to it."""
-    start = World()
     ways: dict[tuple[object, ...], tuple[tuple[object, ...] | None, str]] = {start.key: (None, "")}
     waiting = deque([start])
     while waiting and len(ways) < limit:
@@ -260,14 +259,14 @@ def explore(model: Model, limit: int = STATES) -> tuple[int, str, list[str]]:
                 way.insert(0, label)
             return len(ways), fault, way[1:]
         for label, following in (*fair, *model.incidents(world)):
-            if following.end <= MAX_END and following.key not in ways:
+            if following.end <= max_end and following.key not in ways:
                 ways[following.key] = (world.key, label)
                 waiting.append(following)
     return len(ways), "", []
 
 
 def test_a_watermark_that_counts_has_found_the_reader_with_everything() -> None:
-    states, fault, way = explore(Model(accepted=2, faults=1))
+    states, fault, way = explore(Model(accepted=2, faults=1), World())
     assert not fault, f"{fault} ({states} states): {'; '.join(way)}"
     assert states > 1000
 
@@ -294,5 +293,5 @@ def without_min_offset(reader: PartitionState, offset: int, proof: LogProof) -> 
     ids=["every watermark counts", "one incarnation", "a cut log is not noticed", "no least offset"],
 )
 def test_without_one_of_the_rules_a_reader_is_old_and_live_or_never_live(rules: Rules, expected: str) -> None:
-    _, fault, way = explore(Model(accepted=2, faults=1, rules=rules))
+    _, fault, way = explore(Model(accepted=2, faults=1, rules=rules), World())
     assert expected in fault, f"not found; {fault} {way}"

@@ -16,6 +16,8 @@ class Extent(NamedTuple):
     """See :class:`~diem.protocol.watermark.LogProof`; None: everything must be resent."""
     next: int
     """The log had at least the offsets below."""
+    forgotten: int = 0
+    """See :class:`~diem.protocol.watermark.LogProof`."""
 
 
 def encode_extents(extents: Mapping[int, Extent]) -> str:
@@ -40,7 +42,7 @@ class OffsetTracker:
         extent: an earlier process's knowledge of the same log; None without any.
     """
 
-    __slots__ = ("_exact", "_proven", "complete_from", "foreign", "incarnation", "next")
+    __slots__ = ("_exact", "_proven", "complete_from", "foreign", "forgotten", "incarnation", "next")
 
     def __init__(self, extent: Extent | None = None) -> None:
         self.next: int | None = None if extent is None else extent.next
@@ -48,6 +50,8 @@ class OffsetTracker:
         self.complete_from: int | None = None if extent is None else extent.complete_from
         """From here on the log has the current update of every endpoint, except those due; None: from nowhere."""
         self.incarnation = FIRST_INCARNATION if extent is None else extent.incarnation
+        self.forgotten = 0 if extent is None else extent.forgotten
+        """Deletions before this offset may be missing: their endpoints are forgotten."""
         self.foreign = False
         """Whether records of another writer were detected."""
         self._exact = False
@@ -64,7 +68,7 @@ class OffsetTracker:
         """The knowledge for the next process; None before there is any."""
         if self.next is None:
             return None
-        return Extent(self.incarnation, self.complete_from if self._proven else None, self.next)
+        return Extent(self.incarnation, self.complete_from if self._proven else None, self.next, self.forgotten)
 
     def reconnected(self) -> None:
         """Accept more records than expected once: the last requests may have been written."""
@@ -102,6 +106,8 @@ class OffsetTracker:
     def _truncated(self) -> None:
         """Start a new incarnation: readers may have read lost records at offsets that are now reused."""
         self.incarnation = next_incarnation(self.incarnation)
+        # No reader of an earlier incarnation knows its place in this one, and a mark must not be beyond the log.
+        self.forgotten = min(self.forgotten, 1)
         self.invalidate()
 
     def resending(self) -> None:
@@ -114,7 +120,7 @@ class OffsetTracker:
         """Return the proof for a watermark at ``index`` of the next request; None if it must wait."""
         if self.complete_from is None or self.next is None:
             return None
-        return LogProof(self.incarnation, self.complete_from, self.next + index)
+        return LogProof(self.incarnation, self.complete_from, self.next + index, self.forgotten)
 
     def proved(self, proof: LogProof) -> None:
         """Record that the watermark with ``proof``, and everything before it, was written."""

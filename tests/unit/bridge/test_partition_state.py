@@ -6,6 +6,7 @@ from bridge.partition_state import (
     WATERMARK_WITHIN_S,
     LogChanged,
     PartitionTable,
+    ReaderOutdated,
 )
 from diem.protocol.watermark import LogProof, position_of
 
@@ -359,3 +360,70 @@ def test_commits_outlive_the_reader() -> None:
     before = table({A: 10}, ends={A: 10})
     before.set_committed({A: 10})
     assert table({A: 10}, ends={A: 10}, previous=before).uncommitted() == {}
+
+
+def known_until(partitions: PartitionTable) -> int:
+    return partitions[A].resumable
+
+
+def test_the_position_follows_the_watermarks_that_were_read_after_the_end() -> None:
+    partitions = opened(position_of(4, 1))
+    partitions[A].advance(12, 1.0)
+    assert known_until(partitions) == position_of(4, 1), "deletions may be missing in between"
+    partitions[A].observe(1, 12, 1.0)
+    partitions[A].apply_watermark(12, LogProof(1, 0, 12, forgotten=4), 2.0)
+    assert known_until(partitions) == position_of(12, 1)
+    partitions[A].advance(30, 3.0)
+    partitions[A].observe(2, 40, 3.0)
+    partitions[A].apply_watermark(30, LogProof(1, 0, 30, forgotten=12), 3.0)
+    assert known_until(partitions) == position_of(12, 1), "it was not at the end since"
+    partitions.begin({A: (0, 40)}, 4.0)
+    assert partitions[A].position == 12, "so does another consumer"
+
+
+def test_a_reader_that_was_away_while_the_log_forgot_is_outdated() -> None:
+    partitions = opened(position_of(4, 1))
+    with pytest.raises(ReaderOutdated):
+        partitions[A].apply_watermark(10, LogProof(1, 0, 10, forgotten=5), 1.0)
+
+
+def test_a_reader_that_has_nothing_yet_is_not_outdated() -> None:
+    partitions = opened(0)
+    partitions[A].advance(10, 1.0)
+    assert known_until(partitions) == 0
+    partitions[A].observe(1, 10, 1.0)
+    partitions[A].apply_watermark(10, LogProof(1, 0, 10, forgotten=9), 1.0)
+    assert (partitions[A].confirmed, known_until(partitions)) == (True, position_of(10, 1))
+
+
+@pytest.mark.parametrize("position", [position_of(5, None), position_of(11, 1)], ids=["incomplete", "beyond the end"])
+def test_a_reader_that_is_sent_a_log_again_is_outdated_if_that_has_forgotten_anything(position: int) -> None:
+    partitions = opened(position)
+    with pytest.raises(ReaderOutdated):
+        partitions[A].apply_watermark(10, LogProof(1, 0, 10, forgotten=1), 1.0)
+    partitions = opened(position)
+    partitions[A].apply_watermark(10, LogProof(1, 0, 10), 1.0)
+    assert partitions[A].confirmed
+
+
+def test_a_reader_whose_place_was_cut_away_is_outdated_only_by_what_was_forgotten_since() -> None:
+    partitions = opened(position_of(5, 1), begin=7)
+    partitions[A].apply_watermark(10, LogProof(1, 7, 10, forgotten=5), 1.0)
+    assert partitions[A].confirmed
+    partitions = opened(position_of(5, 1), begin=7)
+    with pytest.raises(ReaderOutdated):
+        partitions[A].apply_watermark(10, LogProof(1, 7, 10, forgotten=6), 1.0)
+
+
+def test_a_log_that_is_read_again_is_so_from_its_beginning_until_a_watermark_counts() -> None:
+    """Else its old watermarks would look like those of another incarnation."""
+    partitions = opened(position_of(10, 2))
+    with pytest.raises(LogChanged):
+        partitions[A].apply_watermark(10, LogProof(3, 4, 10), 1.0)
+    for _ in range(2):
+        partitions.begin({A: (0, 20)}, 2.0)
+        assert (partitions[A].position, partitions[A].incarnation) == (0, None)
+        partitions[A].apply_watermark(4, LogProof(2, 0, 4), 2.0)
+        partitions[A].apply_watermark(10, LogProof(3, 4, 10), 3.0)
+        partitions[A].advance(11, 3.0)
+        assert (partitions[A].incarnation, known_until(partitions)) == (3, 0)

@@ -113,10 +113,34 @@ def test_a_watermark_has_its_proof_and_positions_the_incarnation_that_the_reader
         valid(0, "/a", V),
         Kafka(1, update.WATERMARK_KEY, update.WATERMARK, ((LOG_HEADER, encode_proof(proof)),)),
     ]
-    frames = Records(lambda _: None).encode(NAME, 0, 2, iter(records), incarnation=3)
+    frames = Records(lambda _: None).encode(NAME, 0, 2, iter(records), resumable=position_of(2, 3))
     assert frames.watermarks == [Watermark(1, proof)]
     assert feed.decode_batch(frames.batches[-1]).next == position_of(2, 3)
     assert [change.sequence for change in decoded(frames)] == [0]
+
+
+def buried(offset: int, key: str, version: int, header: bytes | None = None) -> Kafka:
+    value = update.encode(key, version, version, gone=True) if header is None else header
+    return Kafka(offset, key.encode(), None, ((update.GONE_HEADER, value),))
+
+
+def test_a_tombstone_with_a_deletion_is_one_whose_endpoint_is_forgotten() -> None:
+    frames, records, _ = taking(
+        valid(0, "/a", V), buried(1, "/a", V + 1), buried(2, "/b", V), valid(3, "/b", V + 1), buried(4, "/c", V)
+    )
+    found = {change.endpoint: (change.version, change.kind) for change in decoded(frames)}
+    assert found == {
+        b"/a": (V + 1, update.FORGOTTEN),
+        b"/b": (V + 1, update.UPDATE),
+        b"/c": (V, update.FORGOTTEN),
+    }
+    assert (records.counts.tombstones, records.counts.forwarded, records.counts.conflated) == (0, 3, 2)
+
+
+@pytest.mark.parametrize("header", [b"", b"{}", update.encode("/b", V, V, gone=True)])
+def test_a_tombstone_with_anything_else_is_a_position(header: bytes) -> None:
+    frames, records, _ = taking(buried(0, "/a", V, header))
+    assert (decoded(frames), records.counts.tombstones, records.counts.bad) == ([], 1, 0)
 
 
 GOOD = update.encode("/a", V, V)

@@ -49,7 +49,7 @@ conformance: install-test autobahn $(MODULES)
 
 # In `make test` only an executor that does not have the warehouse, and tables in a bucket; most queries are interpreted, not
 # compiled; and three brokers run below `diem up` alone.
-CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py bucket.py windows.py) kafka/test_three_brokers.py docs/test_site.py test_promises.py deploy/test_hosts.py)
+CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py bucket.py windows.py) kafka/test_three_brokers.py kafka/test_log_put_back.py docs/test_site.py test_promises.py deploy/test_hosts.py)
 cluster: install-test install-spark kafka
 	@CI=1 DIEM_CLUSTER=1 $(PYTEST) $(CLUSTER)
 

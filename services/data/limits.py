@@ -59,7 +59,7 @@ class WriterLimits:
     """Interval of probes while the store cannot commit."""
     history: HistoryLimits = field(default_factory=HistoryLimits)
     published: bool = False
-    """True if changes go to Kafka, so that deleted endpoints are not forgotten."""
+    """True if changes go to Kafka, whose log must have tombstones of deleted endpoints before they are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

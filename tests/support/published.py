@@ -24,6 +24,26 @@ class MemoryStore:
         self.changes = ChangeMap()
         self.cursor: Cursor | None = None
         self.ahead: list[tuple[str, int]] = []
+        self.version_floor = 0
+        self.released = 0
+
+    @property
+    def expired(self) -> int:
+        return max((change.sequence for change in self._gone), default=0)
+
+    @property
+    def _gone(self) -> list[Change]:
+        return [change for change in self.changes.after(0, 100_000) if change.kind == GONE]
+
+    def deleted(self, upto: int) -> list[bytes]:
+        return [change.endpoint for change in self._gone if change.sequence <= upto]
+
+    def release_deleted(self, upto: int, cursor: Cursor) -> None:
+        """Forget at once."""
+        self.released, self.cursor = upto, cursor
+        names = self.deleted(upto)
+        self.version_floor = max([self.version_floor, *(self.versions[name] for name in names)])
+        self.changes.remove(names)
 
     def keep_cursor(self, cursor: Cursor) -> None:
         self.cursor = cursor

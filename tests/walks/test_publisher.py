@@ -24,10 +24,9 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.metadata import Cluster, Partition, Topic
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
-from diem.protocol.update import WATERMARK_KEY, Change, encode, version_of
-from diem.protocol.watermark import LogProof
+from diem.protocol.update import FORGOTTEN, GONE, GONE_TAIL, UPDATE, WATERMARK_KEY, Change, encode, version_of
 from metadata.plans.steps import begin, proceed, reverse
-from services.data.publisher import publisher, senders
+from services.data.publisher import forgetting, publisher, senders
 from services.data.publisher import publisher as module
 from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import LogTopics
@@ -58,6 +57,23 @@ class Store:
     def __init__(self) -> None:
         self.changes = ChangeMap()
         self.cursor: Cursor | None = None
+        self.version_floor = 0
+
+    @property
+    def _gone(self) -> list[Change]:
+        return [change for change in self.changes.after(0, 100) if change.kind == GONE]
+
+    @property
+    def expired(self) -> int:
+        return max((change.sequence for change in self._gone), default=0)
+
+    def deleted(self, upto: int) -> list[bytes]:
+        return [change.endpoint for change in self._gone if change.sequence <= upto]
+
+    def release_deleted(self, upto: int, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.version_floor = max([self.version_floor, *(self.latest[name] for name in self.deleted(upto))])
+        self.changes.remove(self.deleted(upto))
 
     def keep_cursor(self, cursor: Cursor) -> None:
         self.cursor = cursor
@@ -65,11 +81,11 @@ class Store:
     def log_is_ahead(self, endpoint: str, version: int) -> None:
         raise AssertionError(f"the log has version {version} of {endpoint}, which was never accepted")
 
-    def put(self, endpoint: bytes) -> None:
+    def put(self, endpoint: bytes, *, gone: bool = False) -> None:
         sequence = self.changes.sequence + 1
         version = START + sequence
-        value = encode(endpoint.decode(), version, version)
-        self.changes.apply(Change(sequence, endpoint, version, 0, value))
+        value = encode(endpoint.decode(), version, version, gone=gone)
+        self.changes.apply(Change(sequence, endpoint, version, GONE if gone else UPDATE, value))
 
     @property
     def latest(self) -> dict[bytes, int]:
@@ -84,6 +100,7 @@ class Request:
     records: list[tuple[bytes, bytes | None]]
     answer: "asyncio.Future[tuple[int, int]]"
     marked: dict[bytes, int]
+    forgotten: Collection[bytes]
     written: bool = False
 
 
@@ -94,6 +111,8 @@ class Written:
     endpoint: bytes
     version: int
     late: bool
+    kind: int = UPDATE
+    """A tombstone with a deletion is FORGOTTEN."""
 
 
 @dataclass
@@ -134,11 +153,13 @@ class Broker:
         if self.wrong_since is not None:
             raise WrongTopic(TOPICS.updates, ["cleanup.policy is compact,delete, it must be compact"])
 
-    def request(self, queue: int, records: Sequence[tuple[bytes, bytes | None]]) -> Request:
+    def request(
+        self, queue: int, records: Sequence[tuple[bytes, bytes | None]], forgotten: Collection[bytes]
+    ) -> Request:
         fitting = list(records[: self.fits])
         mine = {each: version for each, version in self.store.latest.items() if queue in self.homes(each)}
         answer = asyncio.get_running_loop().create_future()
-        return Request(queue, fitting, answer, mine if fitting[-1][0] == WATERMARK_KEY else {})
+        return Request(queue, fitting, answer, mine if fitting[-1][0] == WATERMARK_KEY else {}, forgotten)
 
     def write(self, request: Request, *, late: bool = False) -> int:
         """Append a request to its log; returns the offset of its first record."""
@@ -162,7 +183,8 @@ class Broker:
         version = found or 0
         before = [each.version for each in log if each.endpoint == key and not each.late]
         assert late or not version or version >= max(before, default=0), "an older version after a newer one"
-        return Written(key, version, late)
+        kind = GONE if value is not None and value.endswith(GONE_TAIL) else UPDATE
+        return Written(key, version, late, FORGOTTEN if key in request.forgotten else kind)
 
 
 class Reader:
@@ -194,10 +216,14 @@ class Log:
         self._broker = broker
 
     async def write(
-        self, queue: int, records: Sequence[tuple[bytes, bytes | None]], _proof: LogProof | None = None
+        self,
+        queue: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        _proof: object,
+        forgotten: Collection[bytes],
     ) -> tuple[int, int]:
         broker = self._broker
-        request = broker.request(queue, records)
+        request = broker.request(queue, records, forgotten)
         if broker.well:
             return broker.write(request), len(request.records)
         broker.under_way.append(request)
@@ -218,8 +244,8 @@ class Log:
     async def updates(self, begins: Mapping[int, int]) -> AsyncIterator[tuple[int, Change]]:
         for queue, first in begins.items():
             for offset, written in enumerate(self._broker.logs[queue][first:], first):
-                if written.version > 0:
-                    yield queue, Change(offset, written.endpoint, written.version, 0, b"")
+                if written.version > 0 and written.kind != FORGOTTEN:
+                    yield queue, Change(offset, written.endpoint, written.version, written.kind, b"")
 
     async def begin_offsets(self, queues: Sequence[int]) -> dict[int, int]:
         return dict.fromkeys(queues, 0)
@@ -275,6 +301,19 @@ class World:
     async def put(self, number: int) -> None:
         self.store.put(ENDPOINTS[number % 3])
         self.publisher.changed()
+
+    async def delete(self, number: int) -> None:
+        if (change := self.store.changes.get(ENDPOINTS[number % 3])) is not None and change.kind == UPDATE:
+            self.store.put(change.endpoint, gone=True)
+            self.publisher.changed()
+
+    async def forget(self, number: int) -> None:
+        """An endpoint is deleted, and forgotten while every request is answered."""
+        await self.delete(number)
+        self.broker.well = True
+        await self.answer(0)
+        await asyncio.sleep(10.0)
+        self.broker.well = False
 
     async def wait(self, number: int) -> None:
         await asyncio.sleep(number / 100)
@@ -399,6 +438,12 @@ class World:
                     assert last == [version], f"{endpoint.decode()} is lost in queue {number}"
                 elif not broker.lates:
                     assert last in ([], [0]), f"{endpoint.decode()} is left in queue {number}"
+        assert not self.store.expired, "not forgotten"
+        for endpoint in set(ENDPOINTS) - self.store.latest.keys():
+            for number, log in enumerate(broker.logs):
+                records = [each for each in log if each.endpoint == endpoint]
+                buried = not records or records[-1].kind == FORGOTTEN or not records[-1].version
+                assert buried, f"forgotten {endpoint.decode()} is left in queue {number}"
 
 
 @contextlib.asynccontextmanager
@@ -425,6 +470,7 @@ def _wired(broker: Broker) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(publisher, "find_topics", find)
         patch.setattr(senders, "MAX_RECORDS", 1)
+        patch.setattr(forgetting, "FORGET_EVERY_S", 1.0)
         patch.setattr(module, "open_log", lambda _options, _count: _open_log(broker))
         patch.setattr(module, "MapReader", Reader)
         yield
@@ -433,6 +479,8 @@ def _wired(broker: Broker) -> Iterator[None]:
 Step = Callable[[World, int], Any]
 STEPS: Final[Sequence[Step]] = (
     *[World.put] * 6,
+    *[World.delete] * 2,
+    *[World.forget] * 2,
     *[World.wait] * 4,
     *[World.wait_long] * 2,
     *[World.answer] * 8,

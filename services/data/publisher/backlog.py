@@ -245,6 +245,16 @@ class Backlog:
                 self.queues[home].lower_if_pending(endpoint, pending)
         return touched
 
+    def is_pending(self, endpoints: Collection[bytes]) -> bool:
+        """Return whether any of ``endpoints`` is due or in flight."""
+        wanted = set(endpoints)
+        return any(not wanted.isdisjoint(part) for queue in self.queues for part in (queue.due, queue.in_flight))
+
+    def forget(self, endpoints: Iterable[bytes]) -> None:
+        """Forget the places of endpoints that are no longer in the store."""
+        for endpoint in endpoints:
+            self._homes.pop(endpoint, None)
+
     @property
     def cursor(self) -> int:
         """Sequence up to which the log has every change, or a later one of the same endpoint."""
@@ -281,6 +291,8 @@ class PublisherState:
     """Of each queue."""
     unread: dict[int, int] = field(default_factory=dict)
     """Offset of each queue up to which the log was compared with the store."""
+    tombstones_until: int = 0
+    """Deletions up to this sequence are sent as tombstones: they are about to be forgotten."""
     published: int = 0
     """Acknowledged records."""
     foreign: int = 0
@@ -300,9 +312,9 @@ class PublisherState:
         return {number: extent for number, extent in known if extent is not None}
 
     @property
-    def proven(self) -> tuple[tuple[int, int | None], ...]:
+    def proven(self) -> tuple[tuple[int, int | None, int], ...]:
         """The part of :attr:`extents` to persist on every change: progress by watermarks alone may get lost."""
-        return tuple((extent.incarnation, extent.complete_from) for extent in self.extents.values())
+        return tuple((each.incarnation, each.complete_from, each.forgotten) for each in self.extents.values())
 
     @property
     def cursor(self) -> Cursor:

@@ -20,7 +20,7 @@ from diem.kafka.metadata import ReplicaFaults, describe
 from diem.kafka.topic_config import CODEC, MAX_MESSAGE_BYTES
 from diem.kafka.topics import compare
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
-from diem.protocol.update import GONE, GONE_TAIL, UPDATE, WATERMARK_KEY, Change, version_of
+from diem.protocol.update import GONE, GONE_HEADER, GONE_TAIL, UPDATE, WATERMARK_KEY, Change, version_of
 from diem.protocol.watermark import LOG_HEADER, LogProof, encode_proof
 from services.data.publisher.refusals import refusal
 
@@ -81,11 +81,16 @@ class Log:
         self._consumer = consumer
 
     async def write(
-        self, number: int, records: Sequence[tuple[bytes, bytes | None]], proof: LogProof | None = None
+        self,
+        number: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        proof: LogProof | None = None,
+        forgotten: Collection[bytes] = (),
     ) -> tuple[int, int]:
         """Write as many of ``records`` (key, value or None) as fit into one request; at least the first.
 
-        A watermark among them carries ``proof``.
+        A watermark among them carries ``proof``. The deletions of ``forgotten`` endpoints become tombstones that carry
+        them.
 
         Returns:
             The offset of the first (negative if the broker no longer knows it), and the number written.
@@ -98,7 +103,10 @@ class Log:
         count = 0
         for key, value in records:
             headers = [(LOG_HEADER, encode_proof(proof))] if proof is not None and key == WATERMARK_KEY else []
-            if batch.append(key=key, value=value, timestamp=None, headers=headers) is None:
+            tombstone = key in forgotten
+            if tombstone and value is not None:
+                headers = [(GONE_HEADER, value)]
+            if batch.append(key=key, value=None if tombstone else value, timestamp=None, headers=headers) is None:
                 break
             count += 1
         topic, partition = place = self._partitions[number]

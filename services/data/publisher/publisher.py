@@ -23,7 +23,8 @@ from diem.protocol.partition_map import HOT, PartitionMap
 from services.data.publisher.backlog import Backlog, LogReplaced, PublisherState
 from services.data.publisher.log import open_log
 from services.data.publisher.offsets import OffsetTracker, decode_extents, encode_extents
-from services.data.publisher.session import CHECK_EVERY_S, PublishedStore, PublisherSession, all_endpoints
+from services.data.publisher.session import CHECK_EVERY_S, PublisherSession, all_endpoints
+from services.data.publisher.store_view import PublishedStore
 from services.data.store.tables import Cursor
 
 

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
-from diem.fanout.change_map import ChangeMap
 from diem.kafka.errors import TimestampsRefused
-from diem.protocol.update import WATERMARK, WATERMARK_KEY, Change, without_data
+from diem.protocol.update import GONE, WATERMARK, WATERMARK_KEY, encode, without_data
 from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import Log
 from services.data.publisher.refusals import RecordsRefused
+from services.data.publisher.store_view import PublishedStore
 
 MAX_RECORDS = 500
 """Endpoints in one request, and tombstones."""
@@ -22,11 +22,11 @@ class PartitionSenders:
     """Sends the backlog, one worker per partition: :meth:`run`. Calls ``on_acknowledged()`` after each request."""
 
     def __init__(
-        self, log: Log, state: PublisherState, changes: ChangeMap, on_acknowledged: Callable[[], None] = lambda: None
+        self, log: Log, state: PublisherState, store: PublishedStore, on_acknowledged: Callable[[], None] = lambda: None
     ) -> None:
         self._log = log
         self._state = state
-        self._changes = changes
+        self._store = store
         self._queues = state.backlog.queues
         for tracker in state.trackers:
             tracker.reconnected()
@@ -63,15 +63,12 @@ class PartitionSenders:
             held = self._state.refusals.held(number)
             updates = queue.dequeue(MAX_RECORDS, held)
             # Always the current update: a retry never restores an older one.
-            records: Records = [
-                (endpoint, self._value(number, change))
-                for endpoint in updates
-                if (change := self._changes.get(endpoint))
-            ]
+            records: Records = [(endpoint, self._value(number, endpoint)) for endpoint in updates]
+            forgotten = {endpoint for endpoint in updates if self._is_forgotten(endpoint)}
             tombstones = self._state.backlog.dequeue_tombstones(number, MAX_RECORDS, held)
             records += [(endpoint, None) for endpoint in tombstones]
             # A watermark asserts that every accepted change is here: nothing due, nothing left to ingest.
-            all_in = not queue.due and self._state.backlog.ingested >= self._changes.sequence
+            all_in = not queue.due and self._state.backlog.ingested >= self._store.changes.sequence
             due = all_in and number in self._watermarks_due and WATERMARK_KEY not in held
             if (proof := tracker.proof(len(records)) if due else None) is not None:
                 records.append((WATERMARK_KEY, WATERMARK))
@@ -81,7 +78,7 @@ class PartitionSenders:
                 continue
             self.in_flight_since[number] = loop.time()
             try:
-                base, count = await self._log.write(number, records[:most], proof)
+                base, count = await self._log.write(number, records[:most], proof, forgotten)
             except RecordsRefused as refused:
                 await self._requeue_refused(number, records, refused)
                 most = max(1, refused.count // 2)
@@ -105,7 +102,16 @@ class PartitionSenders:
                 self._watermarks_due.discard(number)
                 tracker.proved(proof)
 
-    def _value(self, number: int, change: Change) -> bytes:
+    def _is_forgotten(self, endpoint: bytes) -> bool:
+        change = self._store.changes.get(endpoint)
+        return change is None or (change.kind == GONE and change.sequence <= self._state.tombstones_until)
+
+    def _value(self, number: int, endpoint: bytes) -> bytes:
+        change = self._store.changes.get(endpoint)
+        if change is None:
+            # It was forgotten meanwhile, or its record is one that the log should have lost.
+            floor = self._store.version_floor
+            return encode(endpoint.decode(), floor, floor, gone=True)
         if self._state.refusals.goes_without_data(number, change.endpoint):
             return without_data(change.endpoint, change.value)
         return change.value

@@ -4,22 +4,22 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from aiokafka.errors import TopicAuthorizationFailedError
 
-from diem.fanout.change_map import ChangeMap
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.topics import check_room, used_partitions
 from diem.protocol.partition_map import Phase
 from diem.protocol.update import UPDATE
 from services.data.publisher.backlog import LogReplaced, PublisherState, StorePutBack
+from services.data.publisher.forgetting import Forgetter
 from services.data.publisher.log import Log
 from services.data.publisher.log_monitor import LogMonitor
 from services.data.publisher.senders import PartitionSenders
-from services.data.store.tables import Cursor
+from services.data.publisher.store_view import PublishedStore
 
 MAX_CHANGES: Final = 2000
 """Changes ingested in one step of the event loop."""
@@ -39,25 +39,6 @@ TICK_S: Final = 0.1
 START_SPREAD_S: Final = 60.0
 RESYNC_EVERY_S: Final = 6 * 3600.0
 RESYNC_SPREAD_S: Final = 3600.0
-
-
-class PublishedStore(Protocol):
-    """The publisher's view of the Data Service's store."""
-
-    cursor: Cursor | None
-
-    @property
-    def changes(self) -> ChangeMap:
-        """The latest change of every endpoint."""
-        ...
-
-    def keep_cursor(self, cursor: Cursor) -> None:
-        """Store the cursor with one of the next commits."""
-        ...
-
-    def log_is_ahead(self, endpoint: str, version: int) -> None:
-        """Mark the store as an older copy: its log has ``version`` of ``endpoint``, beyond the store's."""
-        ...
 
 
 def all_endpoints(store: PublishedStore) -> list[bytes]:
@@ -90,8 +71,9 @@ class PublisherSession:
         self._hot = hot
         self._on_written = on_written
         self._acknowledged = asyncio.Event()
-        self._senders = PartitionSenders(log, state, store.changes, self._on_acknowledged)
+        self._senders = PartitionSenders(log, state, store, self._on_acknowledged)
         self._log_monitor = LogMonitor(log, state, self._senders)
+        self._forgetter = Forgetter(store, state, log, self._senders)
 
     async def run(self) -> None:
         """Publish until a fault.
@@ -110,6 +92,7 @@ class PublisherSession:
         self._log_monitor.warn_of_another_store()
         work = [self._senders.run(number) for number in range(len(self._backlog.queues))]
         work += [self._ingest(), self._write_watermarks(), self._write_cursor(), self._resync_regularly()]
+        work.append(self._forgetter.run())
         work += [self._compare_ends(), self._check_topics()]
         work += [self._reader.run(), self._follow_map(), self._acknowledge_epochs(), self._check_settings()]
         tasks = [asyncio.create_task(one) for one in (*work, self._log_monitor.watch_leaders())]
@@ -143,8 +126,10 @@ class PublisherSession:
         changes = self._store.changes
         async for number, update in self._log.updates(self._state.unread):
             known = changes.get(update.endpoint)
-            # The store forgets endpoints some time after their deletion.
-            if (known is None and update.kind == UPDATE) or (known is not None and update.version > known.version):
+            forgotten = known is None and update.version <= self._store.version_floor
+            if (known is None and update.kind == UPDATE and not forgotten) or (
+                known is not None and update.version > known.version
+            ):
                 name = update.endpoint.decode()
                 self._store.log_is_ahead(name, update.version)
                 raise StorePutBack(f"{self._log.name(number)} has a later version of {name} than the store")
@@ -178,6 +163,7 @@ class PublisherSession:
 
     def _on_acknowledged(self) -> None:
         self._acknowledged.set()
+        self._forgetter.on_acknowledged()
         self._on_written()
 
     async def _acknowledge_epochs(self) -> None:
@@ -227,6 +213,7 @@ class PublisherSession:
     async def _compare(self) -> None:
         if queues := await self._log_monitor.find_incomplete():
             # Before anything is ingested, everything is about to be.
+            queues = await self._forgetter.find_forgotten(queues)
             every = all_endpoints(self._store) if self._backlog.ingested else []
             self._resend([name for name in every if not queues.isdisjoint(self._backlog.homes(name))])
             for number in queues:

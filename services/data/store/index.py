@@ -78,6 +78,8 @@ class StoreIndex:
         """Incremented with every change of a head, even one that is no change for the feed."""
         self.version = 0
         """The greatest version that any endpoint has had, also of those that are not in the store."""
+        self.floor = 0
+        """New endpoints begin above this version: forgotten ones had versions up to it."""
         self._members: dict[str, set[str]] = {}
         """Members of each collection, deleted ones excluded."""
         self._expiries: list[tuple[int, str]] = []
@@ -220,6 +222,7 @@ class StoreIndex:
         self.forgotten = upto
         names = [head.endpoint for head in takewhile(lambda head: head.sequence <= upto, self.gone.values())]
         for name in names:
+            self.floor = max(self.floor, self.gone[name].version)
             del self.heads[name], self.gone[name]
             self._expiring.pop(name, None)
             self.collections -= is_collection(name)

@@ -1,6 +1,6 @@
 """Retention: which old versions by number and age, and old idempotent replies, are deleted in batches with writes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.data.limits import DAY_MS, MAX_KEYS, HistoryLimits
-from services.data.store.index import EndpointHead
+from services.data.store.index import GREATEST, EndpointHead
 from services.data.store.tables import HISTORY
 from services.data.store.write_plan import LAST_VERSION, WritePlan
 
@@ -63,14 +63,15 @@ class Retention:
     Args:
         limits: of the history.
         counts: number of old versions by endpoint at the start. max_keys: remembered idempotency keys per writer.
-        forgets: whether deleted endpoints are forgotten.
+        released: deleted endpoints may be forgotten up to this sequence.
     """
 
     def __init__(
-        self, limits: HistoryLimits, counts: Mapping[str, int], max_keys: int = MAX_KEYS, *, forgets: bool = True
+        self, limits: HistoryLimits, counts: Mapping[str, int], max_keys: int = MAX_KEYS, *, released: int = GREATEST
     ) -> None:
         self._limits = limits
-        self._forgets = forgets
+        self.released = released
+        """Deleted endpoints may be forgotten up to this sequence: for others, the publisher has to write tombstones."""
         self._max_keys = max_keys
         self._counts: dict[str, int] = {}
         self._due: dict[str, None] = {}
@@ -101,9 +102,13 @@ class Retention:
         ``gone``: in the order of sequence, which is kept. One deleted under a clock that was ahead thus delays the
         others; so does one without versions left, above which no new endpoint could start.
         """
+        due = takewhile(lambda head: head.sequence <= self.released, self.expired(gone, now_ms))
+        return list(islice(due, FORGOTTEN_AT_ONCE))
+
+    def expired(self, gone: Iterable[EndpointHead], now_ms: int) -> Iterator[EndpointHead]:
+        """Return those that are old enough, whether or not they are released."""
         before_ms = self._limits.oldest_ms(now_ms)
-        due = takewhile(lambda head: head.changed_ms < before_ms and head.version < LAST_VERSION, gone)
-        return list(islice(due, FORGOTTEN_AT_ONCE)) if self._forgets else []
+        return takewhile(lambda head: head.changed_ms < before_ms and head.version < LAST_VERSION, gone)
 
     def forgotten(self, endpoints: Iterable[str]) -> None:
         """Drop the counts of forgotten endpoints."""

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -17,7 +18,7 @@ from diem.protocol import feed
 from services.data.errors import DataError, StoreInUse, StoreUnavailable
 from services.data.limits import InlineLimits, StoreLimits
 from services.data.store.database import ERRORS, Database, database_at, reason
-from services.data.store.index import StoreIndex
+from services.data.store.index import GREATEST, StoreIndex
 from services.data.store.reader import Reader
 from services.data.store.retention import Retention, count_old
 from services.data.store.retention_clock import RetentionClock
@@ -74,7 +75,7 @@ async def load(
                 await connection.execute(insert(STORE), created)
             else:
                 store, index.version, retention_ms, forgotten = row
-            floor = index.version
+            floor = index.floor = index.version
             contents = await latest_contents(connection, longest=inline.greatest, total=inline.retained_bytes)
             index.apply(await changed_since(connection, 0), contents)
             index.forget(forgotten)
@@ -110,11 +111,12 @@ class Store:
         history = limits.writer.history
         ages = RetentionClock(clock, loaded.retention_ms)
         self.reader = Reader(database, self.index, ages, history=history, cache_bytes=limits.cache_bytes)
-        # Kafka's log keeps the last update of an endpoint no longer sent.
-        forgets = not limits.writer.published and loaded.cursor is None
-        retention = Retention(history, loaded.old_versions, limits.writer.max_keys, forgets=forgets)
+        # In a log, deletions must have tombstones before: see release_deleted().
+        released = GREATEST if not limits.writer.published and loaded.cursor is None else 0
+        self._retention = Retention(history, loaded.old_versions, limits.writer.max_keys, released=released)
+        self._ages = ages
         self.writer = Writer(
-            database, self.index, clock, limits.writer, ages=ages, retention=retention, observers=[self.reader]
+            database, self.index, clock, limits.writer, ages=ages, retention=self._retention, observers=[self.reader]
         )
         self._writing: asyncio.Task[None] | None = None
         self._rollback_guard = RollbackGuard(mark, self.id, self.index)
@@ -208,6 +210,31 @@ class Store:
         """Store the publisher's cursor with one of the next commits; a lost cursor only causes a resend."""
         self.cursor = cursor
         self.writer.keep_cursor(cursor)
+
+    @property
+    def version_floor(self) -> int:
+        """The greatest version that a forgotten endpoint may have had."""
+        return self.index.floor
+
+    @property
+    def expired(self) -> int:
+        """The sequence up to which all deletions are old enough to be forgotten; 0 if none is left."""
+        due = self._retention.expired(self.index.gone.values(), self._ages.now_ms())
+        return max((head.sequence for head in due), default=0)
+
+    def deleted(self, upto: int) -> list[bytes]:
+        """Return the endpoints whose deletion has a sequence up to ``upto``."""
+        return [
+            head.endpoint.encode() for head in takewhile(lambda head: head.sequence <= upto, self.index.gone.values())
+        ]
+
+    def release_deleted(self, upto: int, cursor: Cursor) -> None:
+        """Let the store forget deletions up to the sequence ``upto``: the log has tombstones of them.
+
+        ``cursor`` is stored no later.
+        """
+        self._retention.released = max(self._retention.released, upto)
+        self.keep_cursor(cursor)
 
     @property
     def failure(self) -> str | None:

@@ -395,7 +395,11 @@ class Writer:
         while due := self._retention.forgettable(self._index.gone.values(), self._ages.now_ms()):
             async with self._database.writing() as connection:
                 forgotten = await transaction.forget(connection, due, known=self._index.changes.sequence)
+                if (cursor := self._cursor) is not None:
+                    # It has what the log forgets, which the next publisher must know.
+                    await write_cursor(connection, cursor)
                 await connection.commit()
+            self._cursor_written(cursor)
             self._apply_forgotten(forgotten)
 
     def _apply_forgotten(self, upto: int) -> None:

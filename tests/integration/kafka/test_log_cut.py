@@ -23,9 +23,8 @@ from diem.kafka.map_reader import MapReader
 from diem.kafka.map_writer import write_map
 from diem.kafka.topic_config import UPDATES_CONFIG
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, encode_entry, partition_of
-from diem.protocol.update import GONE_TAIL
 from diem.protocol.watermark import LogProof
-from services.data.publisher import Publisher, session
+from services.data.publisher import Publisher, forgetting, session
 from tests.support import topics
 from tests.support.bridge import FeedRecorder, running_bridge
 from tests.support.local_cluster import LocalCluster
@@ -56,7 +55,9 @@ class Reader(FeedRecorder):
 
 
 @pytest.fixture
-def options(own_broker_options: KafkaOptions) -> KafkaOptions:
+def options(own_broker_options: KafkaOptions, monkeypatch: pytest.MonkeyPatch) -> KafkaOptions:
+    # A reader's position follows the watermarks.
+    monkeypatch.setattr(session, "WATERMARK_EVERY_S", 0.2)
     return replace(own_broker_options, partitions=PARTITIONS)
 
 
@@ -116,7 +117,9 @@ async def reading(
         store.put(*ENDPOINTS[:20])
         publisher.changed()
         async with running.reading(reader):
-            await until(lambda: reader.heartbeats and not reader.lacks_something)
+            await until(
+                lambda: reader.heartbeats and not reader.lacks_something and all(reader.state.positions.values())
+            )
         # What it misses.
         store.put(*ENDPOINTS)
         publisher.changed()
@@ -174,10 +177,19 @@ async def compact_in_moments(options: KafkaOptions) -> None:
         await admin.alter_configs([ConfigResource(ConfigResourceType.BROKER, "1", {"log.cleaner.backoff.ms": "100"})])
 
 
+async def until_forgotten(store: MemoryStore, publisher: Publisher, name: str) -> None:
+    """Delete an endpoint, and wait until the store has forgotten it."""
+    store.put(name, gone=True)
+    publisher.changed()
+    await until(lambda: store.released == store.changes.sequence)
+    assert name.encode() not in store.versions
+
+
 async def test_a_reader_away_for_longer_than_tombstones_are_kept_misses_nothing(
-    own_broker: LocalCluster, options: KafkaOptions, tmp_path: Path
+    own_broker: LocalCluster, options: KafkaOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a move there is a tombstone in the partition that the endpoint has left. There are no others."""
+    """There is one of a forgotten endpoint, and of a move in the partition that the endpoint has left."""
+    monkeypatch.setattr(forgetting, "FORGET_EVERY_S", 0.2)
     store = MemoryStore()
     moved, deleted, unpublished = b"/e/1", b"/e/2", b"/nowhere"
     home = partition_of(moved, PARTITIONS)
@@ -190,12 +202,12 @@ async def test_a_reader_away_for_longer_than_tombstones_are_kept_misses_nothing(
 
     async with reading(options, tmp_path, store, prepare) as (reader, returning, publisher):
         await compact_in_moments(options)
-        store.put(deleted.decode(), gone=True)
-        publisher.changed()
+        await until_forgotten(store, publisher, deleted.decode())
         await write_map(options, {**move, unpublished: None}, Head(PARTITIONS, 2, Phase.RETIRE))
         async with asyncio.timeout(PATIENCE_S):
-            while moved in await records(options, options.names.updates, home):
-                await asyncio.sleep(0.1)
+            for name in (moved, deleted):
+                while name in await records(options, options.names.updates, partition_of(name, PARTITIONS)):
+                    await asyncio.sleep(0.1)
             epoch = 2
             while (await records(options, options.names.partition_map, 0)).get(unpublished, b"") != b"":
                 # Begin another segment: the last one is not compacted.
@@ -205,8 +217,10 @@ async def test_a_reader_away_for_longer_than_tombstones_are_kept_misses_nothing(
         heartbeats = len(reader.heartbeats)
         async with returning():
             await until(lambda: len(reader.heartbeats) >= heartbeats + 3)
-        assert (reader.lacks_something, reader.false_heartbeats) == (False, 0)
-        assert reader.state.retained[deleted].value.endswith(GONE_TAIL)
+            assert (reader.lacks_something, reader.false_heartbeats) == (False, 0)
+            store.put(deleted.decode())
+            await until_forgotten(store, publisher, "/e/3")
+            await until(lambda: not reader.lacks_something)
         assert (await following(mapping, epoch)).entries.keys() == {moved}
 
 

@@ -89,7 +89,7 @@ async def test_metrics_have_the_partitions_that_lacked_a_replica_at_the_last_loo
     state = PublisherState("c/log", "c/map", Backlog(2, 0, map_), resend_all=False, new_store=False, trackers=[])
     publishing._state = state  # it follows from topics that are found
     described = Described(ReplicaFaults(leaderless=1, under_replicated=4))
-    monitor = LogMonitor(described, state, PartitionSenders(described, state, store.changes, lambda: None))
+    monitor = LogMonitor(described, state, PartitionSenders(described, state, store, lambda: None))
     await monitor.check_topics()
     assert list(samples().values()) == [1, 4]
     described.faults = ReplicaFaults()

@@ -15,16 +15,15 @@ from aiokafka.errors import (
     for_code,
 )
 
-from diem.fanout.change_map import ChangeMap
 from diem.kafka.errors import TimestampsRefused
 from diem.protocol.partition_map import Head, PartitionMap
 from diem.protocol.update import WATERMARK_KEY, Change, encode, has_data, version_of
-from diem.protocol.watermark import LogProof
 from services.data.publisher.backlog import Backlog, PublisherState
 from services.data.publisher.offsets import Extent, OffsetTracker
 from services.data.publisher.refusals import DATA_RETRY_S, RETRY_S, RecordsRefused, RefusedRecords, refusal
 from services.data.publisher.senders import PartitionSenders
 from tests.support.patience import PATIENCE_S
+from tests.support.published import MemoryStore
 
 START: Final = 1_700_000_000_000
 
@@ -39,9 +38,7 @@ class Broker:
         self.hidden = 0
         """Records at the end of the log that we do not know to be ours."""
 
-    async def write(
-        self, _number: int, records: list[tuple[bytes, bytes | None]], _proof: LogProof | None = None
-    ) -> tuple[int, int]:
+    async def write(self, _number: int, records: list[tuple[bytes, bytes | None]], *_rest: object) -> tuple[int, int]:
         await asyncio.sleep(0)
         self.requests += 1
         if any(len(value or b"") > self.limit for _, value in records):
@@ -63,13 +60,14 @@ class World:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.broker = Broker()
-        self.changes = ChangeMap()
+        self.store = MemoryStore()
+        self.changes = self.store.changes
         trackers = [OffsetTracker(Extent(1, 0, 0)) for _ in range(2)]
         backlog = Backlog(1, 0, PartitionMap(Head(1, 0)))
         self.state = PublisherState("s", "m", backlog, resend_all=False, new_store=False, trackers=trackers)
         self.state.refusals = RefusedRecords(lambda: self.now_s)
         log: Any = self.broker
-        self.senders = PartitionSenders(log, self.state, self.changes)
+        self.senders = PartitionSenders(log, self.state, self.store)
 
     def put(self, name: str, size: int = 0) -> int:
         sequence = self.changes.sequence + 1

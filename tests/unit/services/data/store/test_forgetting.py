@@ -163,7 +163,7 @@ def test_one_that_is_not_due_or_has_no_versions_left_delays_those_after_it() -> 
     assert forgettable([due, late, due], now_ms) == [due]
     assert forgettable([due, used_up, due], now_ms) == [due]
     assert len(forgettable([due] * 2000, now_ms)) == retention.FORGOTTEN_AT_ONCE
-    assert Retention(limits, {}, forgets=False).forgettable([due], now_ms) == []
+    assert Retention(limits, {}, released=-1).forgettable([due], now_ms) == []
 
 
 def test_of_a_forgotten_endpoint_no_count_is_left() -> None:
@@ -213,6 +213,25 @@ async def test_an_endpoint_made_again_by_a_commit_whose_answer_was_lost_is_not_f
         assert store.index.names == ["/a", "/c"]
         assert (await store.reader.current("/a")).content == dataset("/a", 2).content
     await assert_as_stored(store, databases, clock)
+
+
+async def test_a_published_store_forgets_what_its_publisher_has_released_and_keeps_its_cursor_first(
+    databases: Databases,
+) -> None:
+    clock, cursor = ManualClock(), Cursor("log", 4, '{"0":[1,0,9,7]}')
+    store = await open_store(databases, clock, published=True)
+    async with store.serving():
+        version = await delete_and_wait(store, clock, "/a", "/b")
+        assert (store.expired, store.deleted(3), store.deleted(4)) == (4, [b"/a"], [b"/a", b"/b"])
+        store.release_deleted(3, cursor)
+        await store.writer.put([dataset("/c")])
+        assert (store.index.names, store.expired) == (["/b", "/c"], 4)
+        store.release_deleted(4, cursor)
+        await store.writer.put([dataset("/c", 2)])
+        assert (store.index.names, store.expired, store.version_floor) == (["/c"], 0, version)
+    store = await open_store(databases, clock, published=True)
+    async with store.serving():
+        assert (store.cursor, store.version_floor, store.source) == (cursor, version, f"{store.id}.4")
 
 
 @pytest.mark.parametrize("published", [False, True])

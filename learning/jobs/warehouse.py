@@ -24,7 +24,6 @@ from learning.statistics.parsing import reason_kind
 EVENTS: Final = "events"
 QUARANTINE: Final = "quarantine"
 WINDOW_FILE: Final = "window.json"
-"""Log of the tables in releases before they were Delta tables."""
 
 
 @dataclass(eq=False)

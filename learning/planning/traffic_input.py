@@ -122,21 +122,21 @@ def _from_statistics(folder: Path) -> PlanningInput:
             )
         read = instance.read_statistics(folder)
         consumed, discarded = instance.read_waste(folder)
+        return PlanningInput(
+            read,
+            str(window["from"]),
+            str(window["to"]),
+            int(window["events"]),
+            int(window["clients"]),
+            int(window["sets"]),
+            f"statistics in {folder}",
+            int(window["twins"]),
+            consumed,
+            discarded,
+            int(window["active_minutes"]),
+        )
     except (OSError, ValueError, LookupError) as error:  # pyarrow's errors derive from these
         raise BadStatistics(folder, str(error).partition("\n")[0]) from error
-    return PlanningInput(
-        read,
-        str(window["from"]),
-        str(window["to"]),
-        int(window["events"]),
-        int(window["clients"]),
-        int(window["sets"]),
-        f"statistics in {folder}",
-        int(window["twins"]),
-        consumed,
-        discarded,
-        int(window["active_minutes"]),
-    )
 
 
 def _from_files(folder: Path, window: Window | int) -> PlanningInput:

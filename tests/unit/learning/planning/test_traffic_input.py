@@ -104,6 +104,15 @@ def test_statistics_with_a_missing_table_are_named(tmp_path: Path) -> None:
         read_input(PlanRequest(tmp_path), QUIET)
 
 
+def test_statistics_with_a_missing_figure_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    window = {"from": "2026-01-01", "to": "2026-01-02", "sets": 1, "events": 1, "clients": 1}
+    (tmp_path / "window.json").write_text(json.dumps(window))
+    monkeypatch.setattr("learning.placement.instance.read_statistics", lambda _folder: None)
+    monkeypatch.setattr("learning.placement.instance.read_waste", lambda _folder: (0, 0))
+    with pytest.raises(BadStatistics, match=rf"{tmp_path} cannot be used .*twins"):
+        read_input(PlanRequest(tmp_path), QUIET)
+
+
 def test_computed_statistics_are_used_whatever_others_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed, later, seen = tmp_path / "computed", tmp_path / "warehouse" / "statistics" / "later", list[Path]()
     later.mkdir(parents=True)

@@ -82,9 +82,13 @@ def parse_write(data: bytes) -> PlainWrite | None:
     return PlainWrite(head, data[begins:]) if head is not None and ends == len(data) else None
 
 
-def size_of_write(data: bytes) -> int:
-    """Return the size of a plain write, of which ``data`` has the whole head; 0 for anything else."""
-    return _write_head(data)[2]
+def size_to_gather(data: bytes) -> int:
+    """Return the size of a plain write, of which ``data`` has the whole head; 0 for anything else.
+
+    A POST with a body may be a stream of writes, answered as they arrive.
+    """
+    head, _, ends = _write_head(data)
+    return 0 if head is None or head.method == "POST" else ends
 
 
 def _write_head(data: bytes) -> tuple[RequestHead | None, int, int]:

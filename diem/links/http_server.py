@@ -249,7 +249,7 @@ class TimedProtocol(H11Protocol):
         """
         if self not in self._limiter.privileged or not self._is_between_requests:
             return False
-        size = fast.size_of_write(data)
+        size = fast.size_to_gather(data)
         if not len(data) < size <= MAX_GATHERED_BYTES:
             return False
         self._limiter.privileged.set_busy(self)

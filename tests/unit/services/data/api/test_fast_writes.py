@@ -262,3 +262,20 @@ async def test_a_large_or_a_pipelined_write_in_pieces_is_left_to_the_routes(
     await wait_answers(wire, 4)
     await end(protocol)
     assert listener.fast_answers == 1
+
+
+async def test_a_stream_of_writes_with_a_length_is_answered_line_by_line(rest: Rest) -> None:
+    listener = Listener(rest, fast=True)
+    protocol, wire = connected(listener.server, "127.0.0.1")
+    protocol.data_received(put("/a", 1).bytes())
+    await wait_answers(wire, 1)
+    lines = [json.dumps({"endpoint": name, "value": 1}).encode() + b"\n" for name in ("/b", "/c")]
+    data = Asked("POST", "/v1/data", b"".join(lines), {"Content-Type": "application/x-ndjson"}).bytes()
+    protocol.data_received(data[: -len(lines[1])])
+    async with asyncio.timeout(5):
+        while b'"/b"' not in wire.sent:
+            await asyncio.sleep(0.001)
+    protocol.data_received(lines[1])
+    while b'"/c"' not in wire.sent:
+        await asyncio.sleep(0.001)
+    await end(protocol)

@@ -22,6 +22,8 @@ const VALUES: [string, Partial<Content>, unknown][] = [
   ["no text", { mediaType: "text/plain", data: "" }, ""],
   ["text as bytes", { mediaType: "text/plain;charset=utf-8", data: utf8("é") }, "é"],
   ["text with a byte order mark", { mediaType: "text/csv", data: utf8("\ufeffa") }, "\ufeffa"],
+  ["text in other names of UTF-8", { mediaType: "text/plain;charset=utf8", data: "é" }, "é"],
+  ["text in ASCII", { mediaType: "text/plain;charset=us-ascii", data: utf8("e") }, "e"],
   ["text in another encoding", { mediaType: "text/plain;charset=iso-8859-1", data: bytes(0xe9) }, bytes(0xe9)],
   ["the same where it would be UTF-8, too", { mediaType: "text/plain;charset=utf-16", data: "h\0i\0" }, bytes(0x68, 0, 0x69, 0)],
   ["the same with an update", { mediaType: "text/plain;charset=iso-8859-1", data: "6Q==", encoding: "base64" }, bytes(0xe9)],

@@ -83,12 +83,12 @@ def parse_write(data: bytes) -> PlainWrite | None:
 
 
 def size_to_gather(data: bytes) -> int:
-    """Return the size of a plain write, of which ``data`` has the whole head; 0 for anything else.
+    """Return the size of a plain write with credentials, of which ``data`` has the whole head; 0 for anything else.
 
     A POST with a body may be a stream of writes, answered as they arrive.
     """
     head, _, ends = _write_head(data)
-    return 0 if head is None or head.method == "POST" else ends
+    return 0 if head is None or head.method == "POST" or b"authorization" not in head.fields else ends
 
 
 def _write_head(data: bytes) -> tuple[RequestHead | None, int, int]:

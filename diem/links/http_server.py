@@ -245,7 +245,7 @@ class TimedProtocol(H11Protocol):
     def _gather(self, data: bytes) -> bool:
         """Wait for the rest of a write for the fast path; return False if the library must.
 
-        Only on connections with writes so far: whose request this one is turns out when it has arrived.
+        Only with credentials, on connections with writes so far: whose they are turns out when it has arrived.
         """
         if self not in self._limiter.privileged or not self._is_between_requests:
             return False

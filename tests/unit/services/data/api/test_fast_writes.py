@@ -279,3 +279,15 @@ async def test_a_stream_of_writes_with_a_length_is_answered_line_by_line(rest: R
     while b'"/c"' not in wire.sent:
         await asyncio.sleep(0.001)
     await end(protocol)
+
+
+async def test_a_write_without_a_key_is_refused_before_its_body_has_arrived(rest: Rest) -> None:
+    listener = Listener(rest, fast=True)
+    protocol, wire = connected(listener.server, "127.0.0.1")
+    protocol.data_received(put("/a", 1).bytes())
+    await wait_answers(wire, 1)
+    protocol.data_received(put("/b", "x" * 20_000)._replace(key={}).bytes()[:1_000])
+    async with asyncio.timeout(5):
+        while b"HTTP/1.1 401" not in wire.sent:
+            await asyncio.sleep(0.001)
+    await end(protocol)

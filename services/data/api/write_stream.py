@@ -182,16 +182,19 @@ class _Streaming(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _read(self, request: Request) -> None:
-        rest = b""
+        rest = bytearray()
         async for chunk in request.stream():
-            *complete, rest = (rest + chunk).split(b"\n")
+            *complete, after = chunk.split(b"\n")
             for text in complete:
-                await self._take(text)
+                await self._take(bytes(rest) + text if rest else text)
+                rest.clear()
+            # Not a copy of a long line for each of its pieces.
+            rest += after
             if len(rest) > 2 * self._api.max_bytes:
                 break
             async with self._changed:
                 self._changed.notify_all()
-        await self._take(rest)
+        await self._take(bytes(rest))
 
     async def _take(self, text: bytes) -> None:
         """Begin the write of a line; wait while too many are in progress."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -107,6 +108,20 @@ async def test_lines_may_be_cut_anywhere(rest: Rest) -> None:
 
     answer = await rest.writer.post("/v1/data", content=pieces(), headers=NDJSON)
     assert [json.loads(line)["endpoint"] for line in answer.text.splitlines()] == ["/a0", "/a1", "/a2"]
+
+
+async def test_a_long_line_is_not_copied_for_each_of_its_pieces(rest: Rest) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'{"endpoint":"/a","value":"'
+        for _ in range(7000):
+            yield b"x" * 500
+        yield b'"}'
+
+    writer = rest.make(headers=dict(rest.writer.headers), options={"dataset_bytes": 4_000_000})
+    began = time.thread_time()
+    answer = await writer.post("/v1/data", content=pieces(), headers=NDJSON)
+    assert answer.json()["endpoint"] == "/a"
+    assert time.thread_time() - began < 2
 
 
 async def test_a_stream_needs_a_write_key_and_its_media_type_and_no_coding(rest: Rest) -> None:

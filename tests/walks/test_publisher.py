@@ -518,3 +518,31 @@ async def _walk(walk: list[tuple[Step, int]]) -> None:
 @given(walk=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 255)), min_size=5, max_size=40))
 def test_nothing_accepted_is_lost_reordered_or_passed_by_a_watermark(walk: list[tuple[Step, int]]) -> None:
     run_virtual(lambda _loop: _walk(walk))
+
+
+async def _walk_with_short_sessions() -> None:
+    world = World(PartitionMap(Head(PARTITIONS, 0)))
+    with _wired(world.broker):
+        for endpoint in ENDPOINTS:
+            world.store.put(endpoint)
+        await world.start()
+        try:
+            world.broker.well = True
+            await asyncio.sleep(REST_S)
+            await world.delete(0)
+            opened = world.publisher.opened
+            for number in range(40):
+                await asyncio.sleep(0.7 * forgetting.FORGET_EVERY_S)
+                world.broker.well = False
+                await world.put(1 + number % 2)
+                await asyncio.sleep(0.01)
+                await world.fail(0)
+                world.broker.well = True
+            assert world.publisher.opened > opened + 5
+            assert not world.store.expired
+        finally:
+            await world.stop()
+
+
+def test_endpoints_are_forgotten_though_no_connection_lasts_for_the_interval() -> None:
+    run_virtual(lambda _loop: _walk_with_short_sessions())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from diem.errors import DiemError
 from diem.kafka.metadata import ReplicaFaults
@@ -245,10 +245,9 @@ class Backlog:
                 self.queues[home].lower_if_pending(endpoint, pending)
         return touched
 
-    def is_pending(self, endpoints: Collection[bytes]) -> bool:
+    def is_pending(self, endpoints: frozenset[bytes]) -> bool:
         """Return whether any of ``endpoints`` is due or in flight."""
-        wanted = set(endpoints)
-        return any(not wanted.isdisjoint(part) for queue in self.queues for part in (queue.due, queue.in_flight))
+        return any(not endpoints.isdisjoint(part) for queue in self.queues for part in (queue.due, queue.in_flight))
 
     def forget(self, endpoints: Iterable[bytes]) -> None:
         """Forget the places of endpoints that are no longer in the store."""
@@ -275,6 +274,18 @@ class StorePutBack(DiemError):
     """The store is an older copy: its log has later versions. Nothing is published."""
 
 
+class ChosenDeletions(NamedTuple):
+    """Deletions to be forgotten."""
+
+    upto: int
+    """The sequence of the last one."""
+    ends: list[tuple[int, int]]
+    """Incarnation and end of each log, with the last record of one that was no tombstone before it."""
+    due: float
+    """Time of the loop at which their tombstones may be written."""
+
+
+
 @dataclass(slots=True)
 class PublisherState:
     """State of publishing to one log, kept across connections."""
@@ -293,6 +304,8 @@ class PublisherState:
     """Offset of each queue up to which the log was compared with the store."""
     tombstones_until: int = 0
     """Deletions up to this sequence are sent as tombstones: they are about to be forgotten."""
+    forgetting: ChosenDeletions | None = None
+    """Deletions that are about to be forgotten; None: none are."""
     published: int = 0
     """Acknowledged records."""
     foreign: int = 0

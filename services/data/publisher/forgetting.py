@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 from aiokafka.errors import TopicAuthorizationFailedError
 
-from services.data.publisher.backlog import NO_SEQUENCE, PublisherState
+from services.data.publisher.backlog import NO_SEQUENCE, ChosenDeletions, PublisherState
 from services.data.publisher.log import Log
 from services.data.publisher.senders import PartitionSenders
 from services.data.publisher.store_view import PublishedStore
@@ -43,23 +43,30 @@ class Forgetter:
         """Forget what has expired by now, an hour later.
 
         The logs then have the deletions themselves before the mark of their watermarks: a reader that resumes before it
-        may not have read them.
+        may not have read them. A new session goes on with what the last one chose, or it would never end where
+        connections do not last an hour.
         """
-        state, trackers, sent = self._state, self._state.trackers, self._senders.in_flight_since
-        chosen = asyncio.get_running_loop().time()
-        state.tombstones_until = max(state.tombstones_until, upto := self._store.expired)
-        await self._until(lambda: all(since > chosen for since in sent.values()))
-        noted = [(tracker.incarnation, tracker.next or 0) for tracker in trackers]
-        await asyncio.sleep(FORGET_EVERY_S)
-        names = self._store.deleted(upto)
-        if not names or [incarnation for incarnation, _ in noted] != [tracker.incarnation for tracker in trackers]:
-            return
-        for tracker, (_, offset) in zip(trackers, noted, strict=True):
-            tracker.forgotten = max(tracker.forgotten, offset)
-        self._senders.wake(state.backlog.resend(names))
-        await self._until(lambda: not state.backlog.is_pending(names))
-        self._store.release_deleted(upto, state.cursor)
-        state.backlog.forget(names)
+        state, trackers = self._state, self._state.trackers
+        chosen = state.forgetting = state.forgetting or await self._choose()
+        await asyncio.sleep(max(0.0, chosen.due - asyncio.get_running_loop().time()))
+        names = frozenset(self._store.deleted(chosen.upto))
+        if names and [incarnation for incarnation, _ in chosen.ends] == [tracker.incarnation for tracker in trackers]:
+            for tracker, (_, offset) in zip(trackers, chosen.ends, strict=True):
+                tracker.forgotten = max(tracker.forgotten, offset)
+            self._senders.wake(state.backlog.resend(names))
+            await self._until(lambda: not state.backlog.is_pending(names))
+            self._store.release_deleted(chosen.upto, state.cursor)
+            state.backlog.forget(names)
+        state.forgetting = None
+
+    async def _choose(self) -> ChosenDeletions:
+        """Choose what has expired, to be sent as tombstones from now on, and note where the logs end."""
+        now, sent = asyncio.get_running_loop().time(), self._senders.in_flight_since
+        upto = self._store.expired
+        self._state.tombstones_until = max(self._state.tombstones_until, upto)
+        await self._until(lambda: all(since > now for since in sent.values()))
+        ends = [(tracker.incarnation, tracker.next or 0) for tracker in self._state.trackers]
+        return ChosenDeletions(upto, ends, now + FORGET_EVERY_S)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

@@ -238,6 +238,8 @@ def read_file(file: str) -> bytes:
     """Return the content of a file, or of standard input for ``-``. Raises ``UnusableFile``."""
     try:
         if file == "-":
+            if sys.stdin.isatty():
+                sys.stderr.write("reading standard input, until Ctrl-D\n")
             content = sys.stdin.buffer.read(MAX_DATASET_BYTES + 1)
         else:
             with Path(file).open("rb") as opened:

@@ -21,7 +21,7 @@ from diem.process import metrics
 from diem.process.forwarding import ClientAddresses
 
 BODY_TIMEOUT_S: Final = 20.0
-"""Time to receive a body of at most 1 MiB: a slower client must not hold its connection forever."""
+"""Time to receive a body: a slower client must not hold its connection forever."""
 RETRY_AFTER_S: Final = (1, 4)
 """Range of the Retry-After for refused readers when there are too many."""
 MEDIA_TYPE: Final = "application/problem+json"

@@ -285,7 +285,6 @@ class ChosenDeletions(NamedTuple):
     """Time of the loop at which their tombstones may be written."""
 
 
-
 @dataclass(slots=True)
 class PublisherState:
     """State of publishing to one log, kept across connections."""

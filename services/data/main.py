@@ -52,7 +52,7 @@ PUBLISHER: Final = "services.data.publisher"
 STANDBY_RETRY_S: Final = 0.5
 SWITCH_S: Final = 1e-4
 """Longest wait of another thread for the interpreter of a busy event loop; Python's default is 5 ms. The store's thread
-needs it some hundred times per commit."""
+needs it some dozen times per commit."""
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:

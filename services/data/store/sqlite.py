@@ -5,9 +5,11 @@ import fcntl
 import os
 import sqlite3
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -173,23 +175,59 @@ _COUNTER: Final = "SELECT sequence, version_floor, forgotten FROM store"
 _CHANGED_SINCE: Final = f"SELECT {_HEAD} FROM endpoints WHERE sequence > ? ORDER BY sequence"
 _REPLIES: Final = "SELECT key, writer, digest, answer FROM requests WHERE key = ?"
 _CONTENT: Final = "SELECT content FROM endpoints WHERE endpoint = ?"
-# Copied within the database, which has the replaced rows.
-_REPLACED: Final = f"INSERT INTO history ({', '.join(_OLD)}) SELECT {', '.join(_OLD)} FROM endpoints WHERE endpoint = ?"
 _SUPERSEDED: Final = f"INSERT INTO history ({', '.join(_OLD)}) VALUES ({', '.join('?' * len(_OLD))})"
-_CHANGED: Final = (
-    f"INSERT INTO endpoints ({_HEAD}, content) VALUES ({', '.join('?' * (len(EndpointHead._fields) + 1))})"
-    f" ON CONFLICT (endpoint) DO UPDATE SET {', '.join(f'{n} = excluded.{n}' for n in EndpointHead._fields[1:])}"
-    ", content = excluded.content"
-)
+MANY: Final = 64
+"""Maximum number of rows in one statement: each step of SQLite releases the interpreter, and waits for it again."""
+
+
+@lru_cache
+def _replaced(rows: int) -> str:
+    # Copied within the database, which has the replaced rows.
+    columns = ", ".join(_OLD)
+    return f"INSERT INTO history ({columns}) SELECT {columns} FROM endpoints WHERE endpoint IN ({_marks(rows)})"
+
+
+@lru_cache
+def _changed(rows: int) -> str:
+    row = f"({_marks(len(EndpointHead._fields) + 1)})"
+    return (
+        f"INSERT INTO endpoints ({_HEAD}, content) VALUES {', '.join([row] * rows)}"
+        f" ON CONFLICT (endpoint) DO UPDATE SET {', '.join(f'{n} = excluded.{n}' for n in EndpointHead._fields[1:])}"
+        ", content = excluded.content"
+    )
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+def _execute_many(
+    connection: sqlite3.Connection, statement: Callable[[int], str], rows: Sequence[Sequence[object]]
+) -> None:
+    """Execute statements for many rows each, as few as there are: their numbers of rows are powers of two."""
+    at = 0
+    while at < len(rows):
+        count = min(MANY, 1 << ((len(rows) - at).bit_length() - 1))
+        connection.execute(statement(count), [*chain.from_iterable(rows[at : at + count])])
+        at += count
+
+
 _REPLY: Final = "INSERT INTO requests (key, writer, digest, answer, created_ms) VALUES (?, ?, ?, ?, ?)"
 _CURSOR: Final = (
     "INSERT INTO publisher (id, source, sequence, logs) VALUES (1, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
     " SET source = excluded.source, sequence = excluded.sequence, logs = excluded.logs"
 )
-_PRUNE: Final = (
-    "DELETE FROM history WHERE endpoint = ?1 AND version <="
-    " (SELECT version FROM history WHERE endpoint = ?1 ORDER BY version DESC LIMIT 1 OFFSET ?2)"
-)
+
+
+@lru_cache
+def _prune(endpoints: int) -> str:
+    aged = "row_number() OVER (PARTITION BY endpoint ORDER BY version DESC) AS age"
+    return (
+        "DELETE FROM history WHERE sequence IN (SELECT sequence FROM"
+        f" (SELECT sequence, {aged} FROM history WHERE endpoint IN ({_marks(endpoints)})) WHERE age > ?)"
+    )
+
+
 # The oldest by sequence, so that no other rows are read.
 _EXPIRE: Final = (
     "DELETE FROM history WHERE sequence IN (SELECT sequence FROM"
@@ -242,7 +280,7 @@ class _GroupWriter:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=self._timeout_s, isolation_level=None, cached_statements=32, check_same_thread=False
+            self._path, timeout=self._timeout_s, isolation_level=None, cached_statements=64, check_same_thread=False
         )
         _pragmas(connection, *WRITER_PRAGMAS)
         return connection
@@ -270,11 +308,12 @@ def _state(connection: sqlite3.Connection, group: Group) -> StoredRows:
 
 def _write(connection: sqlite3.Connection, planned: WritePlan, group: Group) -> None:
     if group.history:
-        connection.executemany(_REPLACED, [(name,) for name in planned.replaced])
+        _execute_many(connection, _replaced, [(name,) for name in planned.replaced])
         if planned.superseded:
             superseded = [{**head._asdict(), "content": content} for head, content in planned.superseded]
             connection.executemany(_SUPERSEDED, [[row[name] for name in _OLD] for row in superseded])
-    connection.executemany(_CHANGED, [(*head, planned.contents[name]) for name, head in planned.heads.items()])
+    rows = [(*head, planned.contents[name]) for name, head in planned.heads.items()]
+    _execute_many(connection, _changed, rows)
     if planned.requests:
         replies = planned.requests.items()
         connection.executemany(_REPLY, [(*owned, *reply, group.retention_ms) for owned, reply in replies])
@@ -286,8 +325,9 @@ def _write(connection: sqlite3.Connection, planned: WritePlan, group: Group) -> 
 
 
 def _delete(connection: sqlite3.Connection, due: Deletions) -> None:
-    if due.pruned:
-        connection.executemany(_PRUNE, [(name, due.keep) for name in due.pruned])
+    for at in range(0, len(due.pruned), MANY):
+        names = due.pruned[at : at + MANY]
+        connection.execute(_prune(len(names)), [*names, due.keep])
     if due.expired_ms is not None:
         connection.execute(_EXPIRE, (EXPIRED_PER_STATEMENT, due.expired_ms))
     if due.replies_ms is not None:

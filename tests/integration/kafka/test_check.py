@@ -142,11 +142,15 @@ async def test_the_brokers_of_a_diem_up_are_found_in_its_state_directory(options
     await ensure(options)
     brokers = [{"name": f"kafka-{n}", "process": "kafka"} for n in (1, 2)]
     kafka = {"bootstrap_servers": options.bootstrap_servers, "topic_prefix": options.topic_prefix}
-    (tmp_path / ".diem").mkdir()
+    password = tmp_path / ".diem" / "kafka" / "users" / "check.password"
+    password.parent.mkdir(parents=True)
+    password.write_text("x" * 43)
+    password.chmod(0o600)
     (tmp_path / ".diem" / "processes.json").write_text(
         json.dumps({"mode": "z-client", "servers": 5, "clones": 1, "processes": brokers, "kafka": kafka})
     )
-    result = await diem(tmp_path, "check", "--tolerate", "0", "--json")
+    # The brokers of these tests have no users.
+    result = await diem(tmp_path, "check", "--tolerate", "0", "--json", "--security-protocol", "PLAINTEXT")
     assert result.rules["fault"] == ["brokers"]
     assert result.finding("brokers")["found"] == "1 broker up; missing: 2"
     # The servers that run are planned for, and the line starts them again.

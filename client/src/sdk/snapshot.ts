@@ -147,7 +147,7 @@ const fromBase64 = (base64: unknown): Uint8Array => Uint8Array.from(atob(base64 
 
 /** Content of the kind bytes: text in UTF-8 as a string, all else, text in another charset too, as it is. Null for what is malformed. */
 function decoded({ data, encoding }: Content, mediaType: string): string | Uint8Array | null {
-  const isText = /^text\/(?!.*;charset=(?!utf-?8|us-ascii))/.test(mediaType);
+  const isText = /^text\/(?!.*charset=(?!utf-?8|us))/.test(mediaType);
   if (typeof data === "string" && !encoding) return isText ? data : new TextEncoder().encode(data);
   const bytes = data instanceof Uint8Array ? data : orNull(() => fromBase64(data));
   return (isText ? orNull(() => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes as Uint8Array)) : null) ?? bytes;

@@ -238,6 +238,9 @@ async def _end_tasks(coordinator: Any) -> None:  # noqa: ANN401
 CHECK_S: Final = 1.0
 GRACE_S: Final = 5.0
 """Time a bridge stays in the group without a reader: one that reconnects within it causes no rebalance."""
+SETTLE_S: Final = 1.0
+"""Time for which a reader must stay before a bridge that lost one joins again: a server that restarts in vain would
+move its partitions, and their clients, to and fro."""
 STOP_TIMEOUT_S: Final = 8.0
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
@@ -270,6 +273,8 @@ class Membership:
         self._on_assignment: Callable[[tuple[str, ...]], None] | None = None
         self._until = -math.inf
         self._rejoining = False
+        self._lost_reader = False
+        """Whether the last reader was lost, and no later one has stayed for :data:`SETTLE_S`."""
         self._stopping = asyncio.Event()
         self._wake = asyncio.Event()
         self._log = structlog.get_logger("bridge")
@@ -301,14 +306,16 @@ class Membership:
     def acquire(self, on_assignment: Callable[[tuple[str, ...]], None]) -> None:
         """Join, or stay, for a reader; every assignment calls ``on_assignment`` with all streams."""
         self._on_assignment = on_assignment
+        self._lost_reader &= not self.joined
         self._until = math.inf
         self._wake.set()
 
     def release(self) -> None:
-        """Leave after a grace period, unless a reader connects in the meantime."""
+        """Leave after a grace period, unless a reader connects in the meantime; join no more without one."""
         self._on_assignment = None
+        self._lost_reader = True
         if self._until == math.inf:
-            self._until = time.monotonic() + GRACE_S
+            self._until = time.monotonic() + GRACE_S if self.joined else -math.inf
             self._wake.set()
 
     def leave(self) -> None:
@@ -355,6 +362,11 @@ class Membership:
             if not self._is_acquired:
                 self._clear()
                 await self._sleep(math.inf)
+                continue
+            if self._lost_reader:
+                reader = self._on_assignment
+                await wait(self._stopping, SETTLE_S)
+                self._lost_reader = self._on_assignment is not reader
                 continue
             began = time.monotonic()
             try:

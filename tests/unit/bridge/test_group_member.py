@@ -68,6 +68,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(module, "joining", made.joining)
     monkeypatch.setattr(module, "GRACE_S", 0.15)
+    monkeypatch.setattr(module, "SETTLE_S", 0.1)
     monkeypatch.setattr(module, "CHECK_S", 0.02)
     monkeypatch.setattr(module, "RETRY_CAP_S", 0.02)
     return made
@@ -130,6 +131,25 @@ async def test_a_reader_that_is_there_again_in_time_changes_nothing(
     clock.now += 1.0
     await asyncio.sleep(0.05)
     assert (len(world.members), world.left, membership.assigned) == (1, 0, frozenset({0}))
+
+
+async def test_a_reader_that_comes_again_in_vain_is_not_joined_for(
+    world: World, clock: Clock, membership: Membership
+) -> None:
+    membership.acquire(lambda _names: None)
+    await until(lambda: membership.joined)
+    membership.release()
+    clock.now += 1.0
+    await until(lambda: world.left)
+    for _ in range(6):
+        membership.acquire(lambda _names: None)
+        await asyncio.sleep(0.03)
+        membership.release()
+        await asyncio.sleep(0.01)
+    assert len(world.members) == 1
+    membership.acquire(lambda _names: None)
+    await until(lambda: membership.joined)
+    assert len(world.members) == 2
 
 
 async def test_time_runs_from_the_first_release(world: World, clock: Clock, membership: Membership) -> None:

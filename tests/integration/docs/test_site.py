@@ -19,7 +19,7 @@ from tests.support.required import unavailable
 pytestmark = [
     pytest.mark.takes(40),
     pytest.mark.xdist_group("site"),
-    pytest.mark.skipif("DIEM_CLUSTER" not in os.environ, reason="it takes 40 s of CPU time: make cluster"),
+    pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes 40 s of CPU time: make cluster"),
 ]
 LOADED: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 

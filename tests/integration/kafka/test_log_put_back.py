@@ -1,5 +1,6 @@
 """A log that was put back to an earlier state, on a real broker: see test_log_cut."""
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,10 @@ from tests.support.published import MemoryStore
 
 __all__ = ["options"]
 
-pytestmark = pytest.mark.takes(25)
+pytestmark = [
+    pytest.mark.takes(25),
+    pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes half a minute: make cluster"),
+]
 
 
 def has_heartbeats(reader: Reader, number: int) -> bool:

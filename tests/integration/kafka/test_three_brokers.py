@@ -33,7 +33,7 @@ from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, until
 from tests.support.published import MemoryStore, publishing
 
-pytestmark = pytest.mark.skipif("DIEM_CLUSTER" not in os.environ, reason="it takes 50 s of CPU time: make cluster")
+pytestmark = pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes 50 s of CPU time: make cluster")
 PARTITIONS = 4
 NAMES = [f"/e/{number}" for number in range(40)]
 

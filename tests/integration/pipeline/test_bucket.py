@@ -192,7 +192,7 @@ def has_statistics(folder: Path, arrivals: list[Arrival], window: Window) -> boo
     )
 
 
-@pytest.mark.skipif("DIEM_CLUSTER" not in os.environ, reason="it takes half a minute of CPU time: make cluster")
+@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes half a minute of CPU time: make cluster")
 def test_statistics_and_histories_are_those_of_a_disk(
     spark: "SparkSession", bucket: BucketPath, tmp_path: Path
 ) -> None:
@@ -216,7 +216,7 @@ def test_statistics_and_histories_are_those_of_a_disk(
     assert not list(source.folder.iterdir())
 
 
-@pytest.mark.skipif("DIEM_CLUSTER" not in os.environ, reason="it takes a minute of CPU time: make cluster")
+@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes a minute of CPU time: make cluster")
 def test_each_event_counts_once_after_the_driver_was_killed_in_mid_batch(
     s3: S3Server, bucket: BucketPath, tmp_path: Path
 ) -> None:

@@ -88,7 +88,7 @@ def arrivals() -> list[Arrival]:
 def warehouse(spark: "SparkSession", arrivals: list[Arrival], tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """The statistics of all windows, of which `make cluster` computes the first as users do."""
     events, warehouse = table(spark, arrivals).persist(), Warehouse(tmp_path_factory.mktemp("warehouse"))
-    as_users = "DIEM_CLUSTER" in os.environ
+    as_users = "RUN_CLUSTER" in os.environ
     ways: tuple[AbstractContextManager[None], ...] = (as_users_run(spark) if as_users else nullcontext(), nullcontext())
     for window, way in zip(WINDOWS, ways, strict=True):
         with way:

@@ -197,6 +197,15 @@ async def test_a_defect_is_logged_and_answered(
     assert b"it has been logged" in body
 
 
+async def after_a_write(rest: Rest) -> tuple[Listener, Any, Any]:
+    """Return a listener, and a connection on which there was a write."""
+    listener = Listener(rest, fast=True)
+    protocol, wire = connected(listener.server, "127.0.0.1")
+    protocol.data_received(put("/a", 1).bytes())
+    await wait_answers(wire, 1)
+    return listener, protocol, wire
+
+
 async def wait_answers(wire: Any, count: int) -> None:
     while wire.sent.count(b"HTTP/1.1 200") < count:
         await asyncio.sleep(0.001)
@@ -218,10 +227,7 @@ async def test_a_write_in_pieces_takes_the_fast_path_behind_another_one(rest: Re
 
 
 async def test_a_write_in_slow_pieces_is_left_to_the_routes(rest: Rest) -> None:
-    listener = Listener(rest, fast=True)
-    protocol, wire = connected(listener.server, "127.0.0.1")
-    protocol.data_received(put("/a", 1).bytes())
-    await wait_answers(wire, 1)
+    listener, protocol, wire = await after_a_write(rest)
     data = put("/b", "x" * 20_000).bytes()
     protocol.data_received(data[:1_000])
     assert not protocol.drained
@@ -233,10 +239,7 @@ async def test_a_write_in_slow_pieces_is_left_to_the_routes(rest: Rest) -> None:
 
 
 async def test_a_server_that_stops_answers_a_write_in_pieces(rest: Rest) -> None:
-    listener = Listener(rest, fast=True)
-    protocol, wire = connected(listener.server, "127.0.0.1")
-    protocol.data_received(put("/a", 1).bytes())
-    await wait_answers(wire, 1)
+    _listener, protocol, wire = await after_a_write(rest)
     data = put("/b", "x" * 20_000).bytes()
     protocol.data_received(data[:1_000])
     protocol.shutdown()
@@ -248,10 +251,7 @@ async def test_a_server_that_stops_answers_a_write_in_pieces(rest: Rest) -> None
 async def test_a_large_or_a_pipelined_write_in_pieces_is_left_to_the_routes(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listener = Listener(rest, fast=True)
-    protocol, wire = connected(listener.server, "127.0.0.1")
-    protocol.data_received(put("/a", 1).bytes())
-    await wait_answers(wire, 1)
+    listener, protocol, wire = await after_a_write(rest)
     data = put("/b", "x" * 20_000).bytes()
     protocol.data_received(data[:1_000])
     protocol.data_received(data[1_000:] + put("/c", 1).bytes())
@@ -265,10 +265,7 @@ async def test_a_large_or_a_pipelined_write_in_pieces_is_left_to_the_routes(
 
 
 async def test_a_stream_of_writes_with_a_length_is_answered_line_by_line(rest: Rest) -> None:
-    listener = Listener(rest, fast=True)
-    protocol, wire = connected(listener.server, "127.0.0.1")
-    protocol.data_received(put("/a", 1).bytes())
-    await wait_answers(wire, 1)
+    _listener, protocol, wire = await after_a_write(rest)
     lines = [json.dumps({"endpoint": name, "value": 1}).encode() + b"\n" for name in ("/b", "/c")]
     data = Asked("POST", "/v1/data", b"".join(lines), {"Content-Type": "application/x-ndjson"}).bytes()
     protocol.data_received(data[: -len(lines[1])])
@@ -282,10 +279,7 @@ async def test_a_stream_of_writes_with_a_length_is_answered_line_by_line(rest: R
 
 
 async def test_a_write_without_a_key_is_refused_before_its_body_has_arrived(rest: Rest) -> None:
-    listener = Listener(rest, fast=True)
-    protocol, wire = connected(listener.server, "127.0.0.1")
-    protocol.data_received(put("/a", 1).bytes())
-    await wait_answers(wire, 1)
+    _listener, protocol, wire = await after_a_write(rest)
     protocol.data_received(put("/b", "x" * 20_000)._replace(key={}).bytes()[:1_000])
     async with asyncio.timeout(5):
         while b"HTTP/1.1 401" not in wire.sent:

@@ -498,20 +498,26 @@ STEPS: Final[Sequence[Step]] = (
 )
 
 
-async def _walk(walk: list[tuple[Step, int]]) -> None:
+@contextlib.asynccontextmanager
+async def _publishing() -> AsyncIterator[World]:
     world = World(PartitionMap(Head(PARTITIONS, 0)))
     with _wired(world.broker):
         for endpoint in ENDPOINTS:
             world.store.put(endpoint)
         await world.start()
         try:
-            for step, number in walk:
-                await step(world, number)
-                world.check()
-            await world.come_to_rest()
-            world.check()
+            yield world
         finally:
             await world.stop()
+
+
+async def _walk(walk: list[tuple[Step, int]]) -> None:
+    async with _publishing() as world:
+        for step, number in walk:
+            await step(world, number)
+            world.check()
+        await world.come_to_rest()
+        world.check()
 
 
 @walk_settings(examples=60)
@@ -521,27 +527,20 @@ def test_nothing_accepted_is_lost_reordered_or_passed_by_a_watermark(walk: list[
 
 
 async def _walk_with_short_sessions() -> None:
-    world = World(PartitionMap(Head(PARTITIONS, 0)))
-    with _wired(world.broker):
-        for endpoint in ENDPOINTS:
-            world.store.put(endpoint)
-        await world.start()
-        try:
+    async with _publishing() as world:
+        world.broker.well = True
+        await asyncio.sleep(REST_S)
+        await world.delete(0)
+        opened = world.publisher.opened
+        for number in range(40):
+            await asyncio.sleep(0.7 * forgetting.FORGET_EVERY_S)
+            world.broker.well = False
+            await world.put(1 + number % 2)
+            await asyncio.sleep(0.01)
+            await world.fail(0)
             world.broker.well = True
-            await asyncio.sleep(REST_S)
-            await world.delete(0)
-            opened = world.publisher.opened
-            for number in range(40):
-                await asyncio.sleep(0.7 * forgetting.FORGET_EVERY_S)
-                world.broker.well = False
-                await world.put(1 + number % 2)
-                await asyncio.sleep(0.01)
-                await world.fail(0)
-                world.broker.well = True
-            assert world.publisher.opened > opened + 5
-            assert not world.store.expired
-        finally:
-            await world.stop()
+        assert world.publisher.opened > opened + 5
+        assert not world.store.expired
 
 
 def test_endpoints_are_forgotten_though_no_connection_lasts_for_the_interval() -> None:

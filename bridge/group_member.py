@@ -366,7 +366,7 @@ class Membership:
             if self._lost_reader:
                 reader = self._on_assignment
                 await wait(self._stopping, SETTLE_S)
-                self._lost_reader = self._on_assignment is not reader
+                self._lost_reader = reader is None or self._on_assignment is not reader
                 continue
             began = time.monotonic()
             try:

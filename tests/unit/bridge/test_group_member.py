@@ -152,6 +152,18 @@ async def test_a_reader_that_comes_again_in_vain_is_not_joined_for(
     assert len(world.members) == 2
 
 
+async def test_a_member_that_is_lost_without_a_reader_is_not_replaced(
+    world: World, clock: Clock, membership: Membership
+) -> None:
+    membership.acquire(lambda _names: None)
+    await until(lambda: membership.joined)
+    membership.release()
+    world.faults.append(MemberLost("its task has ended"))
+    await until(lambda: world.ended)
+    await asyncio.sleep(0.25)  # longer than a reader has to stay
+    assert len(world.members) == 1
+
+
 async def test_time_runs_from_the_first_release(world: World, clock: Clock, membership: Membership) -> None:
     membership.acquire(lambda _names: None)
     await until(lambda: membership.joined)

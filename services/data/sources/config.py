@@ -22,8 +22,8 @@ from services.data.sources.tables import (
     InlineConfig,
     PrefixConfig,
     SourceTable,
-    Table,
 )
+from services.data.toml_table import Table
 
 __all__ = [
     "TABLES",

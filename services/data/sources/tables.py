@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from diem.protocol import endpoints
 from diem.protocol.update import MAX_DATA_BYTES
@@ -19,6 +19,7 @@ from services.data.kinds.series import zone as time_zone
 from services.data.kinds.series.quantities import MAX_AREA, MAX_QUANTITY, check_label, conversion
 from services.data.limits import MAX_TTL_S
 from services.data.sources.source import Claim
+from services.data.toml_table import Table
 
 
 def _endpoint(name: str) -> str:
@@ -79,12 +80,6 @@ Area = Annotated[str, AfterValidator(lambda text: check_label(text, MAX_AREA))]
 Zone = Annotated[str, AfterValidator(lambda key: time_zone(key).key)]
 TimeOfDay = Annotated[str, AfterValidator(_matching("([01][0-9]|2[0-3]):[0-5][0-9]", "times such as 06:00"))]
 Title = Annotated[str, Field(max_length=MAX_TITLE)]
-
-
-class Table(BaseModel):
-    """A table without unknown fields and type conversion."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class InlineConfig(Table):

@@ -1,0 +1,7 @@
+"""Reads files as their publishers write them into representations, by the mapping of a source.
+
+Reading order: ``mapping`` (the keys of ``[source.mapping]``), ``grid`` (rows of cells, whatever the format), ``unpack``
+(archives and encodings), the readers ``delimited``, ``workbook``, ``trees`` (JSON and XML) and ``columnar`` (Parquet),
+``instants`` and ``numbers`` (cells), ``names`` (of endpoints), ``convert`` (rows to series or documents), ``reader``
+(a process of its own with bounds). Pure but for the last.
+"""

@@ -1,7 +1,6 @@
 """The mapping of a file's rows to endpoints: the keys of ``[source.mapping]`` and of presets."""
 
 import codecs
-from collections.abc import Iterator
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -77,6 +76,7 @@ class Mapping(Table):
     )
 
     value: Column | list[Column] = Field(default="value", description="Column of the value, or columns; *: all others.")
+    ignore: list[Column] = Field(default=[], max_length=200, description="Of value = '*': columns without values.")
     across: Literal["endpoint", "time", "period"] = Field(
         default="endpoint", description="Headings of several columns of values: endpoints, times of day, or periods."
     )
@@ -84,6 +84,11 @@ class Mapping(Table):
     thousands: Character | None = Field(default=None, description="The mark between thousands.")
     gaps: list[Text] = Field(default=[], max_length=32, description="Texts of missing values, beside an empty one.")
     unit: Column | None = Field(default=None, description="Column of the unit.")
+    units: dict[Column, Text] = Field(
+        default={},
+        max_length=200,
+        description="Units of columns of values, by their headings, instead of those in these.",
+    )
     resolution: Column | None = Field(default=None, description="Column of the resolution.")
     name: Annotated[str, AfterValidator(check_template)] = Field(
         default="",
@@ -98,26 +103,22 @@ class Mapping(Table):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        for fault in self._faults():
-            raise ValueError(fault)
+        is_document = self.kind == "document"
+        is_named = bool(fields_of(self.name) - {"column"})
+        for is_wrong, fault in (
+            (self.decimal == self.thousands, "decimal and thousands are the same mark"),
+            (self.section is not None and bool(self.table), "section and table exclude each other"),
+            (bool(self.ignore) and self.value != ALL, "ignore needs value = '*'"),
+            (self.across != "endpoint" and not self.is_wide, "across needs several columns of values: value = '*'"),
+            (self.period is not None and self.across != "endpoint", "period and across exclude each other"),
+            (self.until is not None and self.period is None, "until needs period"),
+            (bool(self.units) and self.unit is not None, "unit and units exclude each other"),
+            (is_document and not is_named, "kind = 'document' needs a name with a column of the row, such as {id}"),
+            (bool(self.numbers) and not is_document, "numbers needs kind = 'document'"),
+        ):
+            if is_wrong:
+                raise ValueError(fault)
         return self
-
-    def _faults(self) -> Iterator[str]:
-        if self.decimal == self.thousands:
-            yield "decimal and thousands are the same mark"
-        if self.section is not None and self.table:
-            yield "section and table exclude each other"
-        if self.across != "endpoint" and not self.is_wide:
-            yield "across needs several columns of values: value = '*'"
-        if self.period is not None and self.across != "endpoint":
-            yield "period and across exclude each other"
-        if self.until is not None and self.period is None:
-            yield "until needs period"
-        if self.kind == "document":
-            if not fields_of(self.name) - {"column"}:
-                yield "kind = 'document' needs a name with a column of the row, such as {id}"
-        elif self.numbers:
-            yield "numbers needs kind = 'document'"
 
     @property
     def is_wide(self) -> bool:

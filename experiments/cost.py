@@ -1,8 +1,8 @@
 """``make bench-cost``: the constants of a server's load, L = sum of rate x (a + b x subscribers) + kappa x connections.
 
-One server with its bridge and one proxy of each kind, as processes, get blocks of known composition in turn; what an
+One server with its bridge and one proxy, as processes, get blocks of known composition in turn; what an
 update, a frame and a write cost is fitted to their CPU, and held against a mixed load that nothing was fitted to.
-Beside them stand servers and proxies that only have idle connections, for one turn of the wheel that pings them. Then
+Beside them stand servers that only have idle connections, for one turn of the wheel that pings them. Then
 whole systems show the costs of the Data Service, its publisher, the broker, the Broadcast node and nginx.
 QUICK=1: one round of the loads (two of the systems), and 8 s of the wheel's 25.
 """
@@ -21,12 +21,12 @@ from diem.kafka.config import KafkaOptions
 from experiments.bridge_pair import PARTITIONS, bridge_pair, writing
 from experiments.cost_roles import MODES, Roles
 from experiments.cost_target import Target
-from experiments.idle import Idle, writer
-from experiments.loads import MIX, Load, Schedule, mean_parts, settle, subscriptions
+from experiments.idle import Idle
+from experiments.loads import MIX, Load, Schedule, Write, mean_parts, settle, subscriptions
 from experiments.regression import Estimate
 from tests.bench import native
 from tests.bench.drain import Drain, draining, own_core
-from tests.bench.proxy import Kind, proxied
+from tests.bench.proxy import Kind, Proxied, proxied
 from tests.bench.report import Report
 from tests.load.bench import Goal, write
 from tests.support.commandline import parser
@@ -46,8 +46,17 @@ PARTS: Final = mean_parts(SERVER, PARTITIONS)
 """Partitions that a write has parts for, on average."""
 CLIENTS: Final = {
     "server": sized(1000, 1000, 250),
-    **dict.fromkeys(("shared", "passthrough"), sized(400, 400, 100)),
+    "proxy": sized(400, 400, 100),
 }
+
+
+def writer(proxy: Proxied) -> Write:
+    """Return a function that writes to the server behind a proxy."""
+
+    async def write(names: Sequence[str]) -> None:
+        proxy.publish(*names)
+
+    return write
 
 
 class Bench:
@@ -68,8 +77,7 @@ class Bench:
             self.report.step("starting Kafka, the processes and their clients")
             cluster = await stack.enter_async_context(LocalCluster(self._directory / "kafka"))
             options = KafkaOptions(cluster.bootstrap_servers, partitions=PARTITIONS, replication=1)
-            starts = [self._server(stack, options), *(self._proxy(stack, mode) for mode in ("shared", "passthrough"))]
-            await asyncio.gather(*starts)
+            await asyncio.gather(self._server(stack, options), self._proxy(stack))
             idle = Idle(self._directory, self._drain, self._cores, IDLE)
             await idle.start(stack)
             await asyncio.sleep(0.5)
@@ -112,11 +120,11 @@ class Bench:
         drain = await self._clients(stack, server.port, CLIENTS["server"])
         await self._target("server", Target(server.pids, drain, topic.write, SERVER))
 
-    async def _proxy(self, stack: contextlib.AsyncExitStack, mode: str) -> None:
-        started = await stack.enter_async_context(proxied(self._folder(mode), Kind(mode, "unix"), self._cores))
-        drain = await self._clients(stack, started.port, CLIENTS[mode])
+    async def _proxy(self, stack: contextlib.AsyncExitStack) -> None:
+        started = await stack.enter_async_context(proxied(self._folder("proxy"), Kind("unix"), self._cores))
+        drain = await self._clients(stack, started.port, CLIENTS["proxy"])
         pids = {"proxy": started.pid, "server": started.server_pid}
-        await self._target(mode, Target(pids, drain, writer(started), PROXY))
+        await self._target("proxy", Target(pids, drain, writer(started), PROXY))
 
     async def _target(self, name: str, target: Target) -> None:
         levels = sorted({load.subscribers for load in target.loads if load.subscribers > 0})
@@ -124,34 +132,27 @@ class Bench:
         self.targets[name] = target
 
     def _judge(self) -> None:
-        server, shared, passthrough = (self.targets[name] for name in CLIENTS)
+        server, proxy = (self.targets[name] for name in CLIENTS)
         fits = {
             ("server", None): server.fitted(),
-            # What a proxy is sent of an update is the frames of its clients, or one that all of them share.
-            ("shared", "proxy"): shared.fitted(process="proxy", without=["updates"]),
-            ("passthrough", "proxy"): passthrough.fitted(process="proxy", without=["updates"]),
-            # It has a link for each client, as it would have connections: over sockets that cost less. That few updates
-            # do not tell by themselves from their frames.
-            ("passthrough", "server"): passthrough.fitted(process="server", without=["updates"]),
+            # What a proxy is sent of an update is one frame that all of its clients share.
+            ("proxy", "proxy"): proxy.fitted(process="proxy", without=["updates"]),
         }
-        of_server, of_shared, of_passthrough, of_links = fits.values()
+        of_server, of_proxy = fits.values()
         of_bridge = server.fitted(process="bridge")
         self.estimates |= {
             "update_us": of_server["updates"],
             "update_us_bridge": of_bridge["updates"],
             "delivery_us": of_server["frames"],
-            "link_delivery_us": of_links["frames"],
             "write_us": of_server["writes"],
             "write_us_bridge": of_bridge["writes"],
             "bridge_part_us": of_bridge["writes"].divided(PARTS),
             "server_part_us": server.fitted(process="server")["writes"].divided(PARTS),
             "idle_us_per_s": of_server["seconds"],
             "idle_us_per_s_bridge": of_bridge["seconds"],
-            "proxy_idle_us_per_s": of_shared["seconds"],
-            "proxy_frame_us_shared": of_shared["frames"],
-            "proxy_write_us_shared": of_shared["writes"],
-            "proxy_frame_us_passthrough": of_passthrough["frames"],
-            "proxy_write_us_passthrough": of_passthrough["writes"],
+            "proxy_idle_us_per_s": of_proxy["seconds"],
+            "proxy_frame_us": of_proxy["frames"],
+            "proxy_write_us": of_proxy["writes"],
         }
         for (name, process), estimates in fits.items():
             off = self.targets[name].off(estimates, process=process)

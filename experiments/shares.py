@@ -41,8 +41,7 @@ class Axis(NamedTuple):
 
 _ALL: Final = [
     Axis("x", "x"),
-    Axis("z shared", "z-proxy", ("--proxy", "shared")),
-    Axis("z passthrough", "z-proxy", ("--proxy", "passthrough")),
+    Axis("z shared", "z-proxy"),
 ]
 AXES: Final = sized(_ALL, _ALL, _ALL[1:2])
 

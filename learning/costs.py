@@ -155,17 +155,13 @@ MEANINGS: Final[Mapping[str, str]] = {
     "inline_frame_us": "server, proxy: a frame with data, more than without",
     "connection_us_per_s": "server, proxy: an open connection of a client",
     "link_delivery_us": "server: a send to a proxy",
-    "upstream_us_per_s": "server: a link of a passthrough proxy",
     "bridge_update_us": "bridge: an update",
     "bridge_part_us": "bridge: a part of a write, one for each partition",
     "bridge_group_us_per_s": "bridge: being a member of a group that shares the partitions",
     "bridge_idle_us_per_s": "bridge: being there",
     "proxy_update_us": "proxy: an update that a server sends it",
-    "proxy_frame_us_shared": "shared proxy: a send to a client",
-    "proxy_write_us_shared": "shared proxy: waking up for a write of one server",
-    "proxy_frame_us_passthrough": "passthrough proxy: a send to a client",
-    "proxy_write_us_passthrough": "passthrough proxy: waking up for a write of one server",
-    "proxy_connection_us_per_s": "passthrough proxy: a link to a server",
+    "proxy_frame_us": "proxy: a send to a client",
+    "proxy_write_us": "proxy: waking up for a write of one server",
     "proxy_idle_us_per_s": "proxy: being there",
     "metadata_idle_us_per_s": "metadata service: being there",
     "composite_idle_us_per_s": "composite: being there, without its children",
@@ -203,19 +199,15 @@ ROLES: Final = RoleCosts(
         "delivery_us": Constant(10.0, 0.8),
         "connection_us_per_s": Constant(1.7, 0.13),
         "link_delivery_us": Constant(3.5, 1.0),
-        "upstream_us_per_s": Constant(1.7, 0.5),
         "bridge_update_us": Constant(3.9, 1.2),
         "bridge_part_us": Constant(130.0, 20.0),
         "bridge_idle_us_per_s": Constant(4000.0, 1000.0),
         # Between the fits with one server, 600 and 1,040, and make bench-modes, where each of four adds half of that.
-        "proxy_write_us_shared": Constant(400.0, 200.0),
-        "proxy_write_us_passthrough": Constant(700.0, 380.0),
-        "proxy_connection_us_per_s": Constant(2.3, 0.5),
+        "proxy_write_us": Constant(400.0, 200.0),
         "proxy_idle_us_per_s": Constant(2200.0, 790.0),
-        # Between the fits, 7.2 and 9.8, ratios to a server in make bench-proxy (1.02, 1.73) and bench-display (0.94),
-        # and make bench-modes, in which they take nearly the same.
-        "proxy_frame_us_shared": Constant(9.5, 1.3),
-        "proxy_frame_us_passthrough": Constant(10.0, 2.0),
+        # Between the fits, 7.2 and 9.8, the ratios to a server in make bench-proxy (1.02) and bench-display (0.94), and
+        # make bench-modes.
+        "proxy_frame_us": Constant(9.5, 1.3),
         # make bench-fanout: eight frames in one send against one.
         "merged_frame_us": Constant(0.2, 0.1),
         # make bench-fanout, 1.4 for endpoints that are in the processor's caches; make bench-modes, 3.0 for 20,000.

@@ -17,7 +17,6 @@ from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import allow_connections, bind, check_bind
 from diem.process.tls import LinkTls, server_tls
 from diem.traffic.recording import recording
-from proxy.passthrough import PassthroughProxy
 from proxy.proxy import Proxy, ProxyClientConnection, samples
 from proxy.routing import Router
 from proxy.settings import Settings
@@ -38,14 +37,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     allowed = AllowList(settings.allowed)
     dialer = UpstreamDialer(key, settings.internal_sockets, link_tls, allowed)
     router = Router(settings.clone, allowed)
-    service: SharedProxy | PassthroughProxy
-    if settings.mode == "shared":
-        budget = DataBudget(settings.retained_data_bytes) if settings.retained_data_bytes else None
-        service = SharedProxy(fanout, router, clock, later, limit=settings.subscriptions, budget=budget)
-    else:
-        service = PassthroughProxy(
-            fanout.stats, router, dialer, clock, later, upstreams=settings.upstreams, limit=settings.subscriptions
-        )
+    budget = DataBudget(settings.retained_data_bytes) if settings.retained_data_bytes else None
+    service = SharedProxy(fanout, router, clock, later, limit=settings.subscriptions, budget=budget)
     pool = UpstreamPool(dialer, service)
     auth = ClientAuth.of(settings, clock)
     admission = Admission(admission_rules(settings))
@@ -55,7 +48,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         settings.metadata_urls, key, proxy.apply_snapshot, sockets=settings.internal_sockets, tls=link_tls
     )
 
-    allow_connections(settings.capacity, settings.upstreams if settings.mode == "passthrough" else 0)
+    allow_connections(settings.capacity)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     public = Listener(
         bind(settings.host, settings.port, reserved=settings.supervised),
@@ -75,7 +68,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             key,
             on_reload=life.on_reload,
             ready=proxy.why_not_ready,
-            status=lambda: {"mode": settings.mode, "metadata": snapshots.connected, **proxy.status()},
+            status=lambda: {"metadata": snapshots.connected, **proxy.status()},
             samples=lambda: samples(proxy),
         ),
         health_service(settings, proxy.why_not_ready),
@@ -83,10 +76,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         await public.start()
         freeze_heap()
         async with recording(settings, edge), reporting(settings, edge, key, link_tls):
-            works = [snapshots.run(), pool.run(), edge.run(), auth.run(), _check(proxy)]
-            if isinstance(service, PassthroughProxy):
-                works.append(service.wheel.run())
-            await run_until(life.stopping, works, drain)
+            await run_until(life.stopping, [snapshots.run(), pool.run(), edge.run(), auth.run(), _check(proxy)], drain)
         dialer.stop()
 
 
@@ -102,6 +92,5 @@ def _edge_rules(settings: Settings) -> EdgeRules:
         mode=settings.scaling,
         subscriptions=settings.subscriptions,
         data=settings.retained_data_bytes > 0,
-        # A passthrough proxy forwards the servers' frames unchanged.
-        compression=settings.compression and settings.retained_data_bytes > 0 and settings.mode == "shared",
+        compression=settings.compression and settings.retained_data_bytes > 0,
     )

@@ -1,10 +1,6 @@
-"""Client requests waiting for servers: subscribes by name, and unsubscribes to be confirmed.
+"""Subscribes of clients that wait for servers, and a proxy's own messages: partial ``status``, refusals."""
 
-Also the retained updates that follow the answers, and the messages that a proxy originates: partial ``status``, and the
-refusal of a whole request.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -67,8 +63,6 @@ class PendingSubscribes:
         answer: sends and clears the ready and rejected part of a request.
         expired: called with a request's endpoints left unanswered for 3 s, before they are answered with None.
         later: starts a timer.
-        coalesce_s: seconds after the request during which its parts are merged into one answer; 0 = each is sent at
-            once.
     """
 
     def __init__(
@@ -76,7 +70,6 @@ class PendingSubscribes:
         answer: Callable[[PendingSubscribe], None],
         expired: Callable[[Iterable[str]], None],
         later: CallLater,
-        coalesce_s: float = COALESCE_S,
     ) -> None:
         self.by_client: dict[EdgeClient, dict[PendingSubscribe, None]] = {}
         self._by_name: dict[str, dict[PendingSubscribe, None]] = {}
@@ -84,7 +77,6 @@ class PendingSubscribes:
         self._answer = answer
         self._expired = expired
         self._later = later
-        self._coalesce_s = coalesce_s
 
     def __contains__(self, name: str) -> bool:
         """Return whether an endpoint is in an unanswered request."""
@@ -103,9 +95,8 @@ class PendingSubscribes:
         for name in (*request.waiting, *request.ready):
             self._by_name.setdefault(name, {})[request] = None
         request.timers.append(self._later(ANSWER_TIMEOUT_S, lambda: self._expire(request)))
-        if self._coalesce_s:
-            request.coalescing = True
-            request.timers.append(self._later(self._coalesce_s, lambda: self._stop_coalescing(request)))
+        request.coalescing = True
+        request.timers.append(self._later(COALESCE_S, lambda: self._stop_coalescing(request)))
 
     def answered(self, versions: Mapping[str, int | None]) -> None:
         """Apply the answer of a server (endpoint -> version, None when there is none yet) to all that wait for it.
@@ -187,133 +178,6 @@ class PendingSubscribes:
             del requests[request]
             if not requests:
                 del self._by_name[name]
-
-
-@dataclass(eq=False, slots=True)
-class _PendingUnsubscribe:
-    confirm: Callable[[], None]
-    unconfirmed: set[tuple[str, int]]
-
-
-class PendingUnsubscribes:
-    """One client's unsubscribes waiting for servers."""
-
-    def __init__(self) -> None:
-        self._sent: dict[tuple[str, int], frozenset[str]] = {}
-        """(Server, request id) -> endpoints, of unconfirmed requests; sent for the client, or as an endpoint moved."""
-        self._waiting: dict[tuple[str, int], list[_PendingUnsubscribe]] = {}
-        """(Server, request id) -> the client's requests that wait for its confirmation."""
-
-    def __len__(self) -> int:
-        """Return the number of unconfirmed requests of the client."""
-        return len({id(pending) for requests in self._waiting.values() for pending in requests})
-
-    @property
-    def urls(self) -> Collection[str]:
-        """Servers whose confirmation is pending."""
-        return {url for url, _ in self._waiting}
-
-    @property
-    def endpoints(self) -> Collection[str]:
-        """Endpoints of unconfirmed requests, for which updates may still arrive."""
-        return {name for names in self._sent.values() for name in names}
-
-    def sent(self, url: str, request_id: int, names: Iterable[str]) -> None:
-        """Record a request sent to a server; until its confirmation, updates of its endpoints may arrive from there."""
-        self._sent[url, request_id] = frozenset(names)
-
-    def add(self, names: Collection[str], confirm: Callable[[], None]) -> None:
-        """Add an unsubscribe from ``names`` whose requests were sent to servers.
-
-        It waits for every unconfirmed request with one of its endpoints, including earlier ones and those to an
-        endpoint's former servers. ``confirm`` is called once: when every server concerned has confirmed or lost its
-        link; at once if there is none.
-        """
-        pending = _PendingUnsubscribe(confirm, {key for key, sent in self._sent.items() if not sent.isdisjoint(names)})
-        for key in pending.unconfirmed:
-            self._waiting.setdefault(key, []).append(pending)
-        if not pending.unconfirmed:
-            confirm()
-
-    def confirmed(self, url: str, request_id: int) -> Collection[str]:
-        """Apply a server's confirmation, and return the endpoints of the request."""
-        names = self._sent.pop((url, request_id), frozenset())
-        for pending in self._waiting.pop((url, request_id), ()):
-            pending.unconfirmed.discard((url, request_id))
-            if not pending.unconfirmed:
-                pending.confirm()
-        return names
-
-    def lost(self, url: str) -> None:
-        """Count all requests to a server as confirmed: nothing more arrives from there."""
-        for _, request_id in [key for key in self._sent if key[0] == url]:
-            self.confirmed(url, request_id)
-
-    def clear(self) -> None:
-        """Drop all requests without confirmation: the client is gone."""
-        self._sent.clear()
-        self._waiting.clear()
-
-
-class PendingReplays:
-    """The retained updates that follow servers' answers to one client's requests for data.
-
-    Their data counts towards the client's allowance for replies. Bounded by the client's subscriptions at its servers,
-    including unconfirmed unsubscribes: on confirming, a server drops its held-back updates.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int], Mapping[str, int | None]] = {}
-        """(Server, request id) -> endpoints with the versions in the request, of unanswered requests."""
-        self._due: dict[str, dict[bytes, int]] = {}
-        """Server -> endpoints with the versions that it has stated, and whose retained update has not come yet."""
-
-    def due(self, url: str) -> bool:
-        """Return whether retained updates are due from a server."""
-        return url in self._due
-
-    def requested(self, url: str, request_id: int, known: Mapping[str, int | None]) -> None:
-        """Record a request for data sent to a server."""
-        self._known[url, request_id] = known
-
-    def answered(self, url: str, reply: messages.SubscribedReply) -> None:
-        """Expect the retained updates after a server's answer: those with versions greater than the known ones."""
-        known = self._known.pop((url, reply.id), None)
-        if known is None:
-            return
-        due = {name: version for name, version in reply.versions.items() if version and version > (known[name] or 0)}
-        if due:
-            self._due.setdefault(url, {}).update((name.encode(), version) for name, version in due.items())
-
-    def refused(self, url: str, request_id: int) -> None:
-        """Forget a request that was answered with an error."""
-        self._known.pop((url, request_id), None)
-
-    def arrived(self, url: str, endpoint: bytes, version: int) -> bool:
-        """Return whether an update was due as retained, or replaces one that was; it is due no more."""
-        stated = self._due.get(url, {}).get(endpoint)
-        if stated is None or version < stated:
-            return False
-        self._ended(url, endpoint)
-        return True
-
-    def ended(self, url: str, names: Iterable[str]) -> None:
-        """Expect nothing for endpoints whose unsubscribe a server has confirmed."""
-        for endpoint in [name.encode(errors="replace") for name in names]:
-            if endpoint in self._due.get(url, ()):
-                self._ended(url, endpoint)
-
-    def lost(self, url: str) -> None:
-        """Expect nothing from a server whose link is lost."""
-        self._due.pop(url, None)
-        for key in [key for key in self._known if key[0] == url]:
-            del self._known[key]
-
-    def _ended(self, url: str, endpoint: bytes) -> None:
-        due = self._due[url]
-        del due[endpoint]
-        if not due:
-            del self._due[url]
 
 
 def send_status(client: EdgeClient, names: Sequence[str], clock: Clock, *, live: bool) -> None:

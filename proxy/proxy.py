@@ -14,8 +14,6 @@ from diem.process.metrics import Sample
 from diem.protocol.assignment import Snapshot
 from diem.protocol.codes import Close
 from diem.protocol.update import iso
-from proxy.passthrough import PassthroughProxy
-from proxy.relocation import Relocator
 from proxy.routing import Router
 from proxy.shared import SharedProxy
 from proxy.upstream_pool import UpstreamPool
@@ -33,7 +31,7 @@ class ProxyClientConnection(EdgeConnection):
 
     __slots__ = ("_resend_stale_status",)
 
-    def __init__(self, edge: Edge, service: SharedProxy | PassthroughProxy) -> None:
+    def __init__(self, edge: Edge, service: SharedProxy) -> None:
         super().__init__(edge)
         self._resend_stale_status = service.resend_stale_status
 
@@ -53,7 +51,7 @@ class Proxy:
         edge: Edge,
         router: Router,
         pool: UpstreamPool,
-        service: SharedProxy | PassthroughProxy,
+        service: SharedProxy,
         clock: Clock,
     ) -> None:
         self.edge = edge
@@ -132,38 +130,29 @@ class Proxy:
             return f"all {len(self._router.refused)} servers are outside of DIEM_PROXY_ALLOWED"
         return "no server can be reached"
 
-    def relocators(self) -> list[Relocator]:
-        """Return all relocators: one in shared mode, one for each client in passthrough mode."""
-        if isinstance(self.service, SharedProxy):
-            return [self.service.relocator]
-        return [client.relocator for client in self.service.clients.values()]
-
     def status(self) -> dict[str, Any]:
         """Return the proxy's part of ``/status``."""
         snapshot = self._router.snapshot
-        relocators = self.relocators()
         return {
             "ready": self.why_not_ready() is None,
             "epoch": None if snapshot is None else snapshot.map.head.epoch,
             "servers": sorted(self._router.members),
             "servers_refused": sorted(self._router.refused),
             "servers_open": sorted(self.pool.open),
-            "upstreams": len(self.pool.open) + (0 if isinstance(self.service, SharedProxy) else self.service.links),
+            "upstreams": len(self.pool.open),
             **self.edge.status(),
             "subscriptions": self.subscriptions(),
-            "endpoints": len({name for relocator in relocators for name in relocator.routes}),
+            "endpoints": len(self.service.relocator.routes),
             "stale": self.stale_endpoints(),
         }
 
     def stale_endpoints(self) -> int:
-        """Return the number of endpoints whose server is unreachable or not live, counted per relocator."""
-        return sum(relocator.stale for relocator in self.relocators())
+        """Return the number of endpoints whose server is unreachable or not live."""
+        return self.service.relocator.stale
 
     def subscriptions(self) -> int:
         """Return the number of subscriptions (pairs of client and endpoint)."""
-        if isinstance(self.service, SharedProxy):
-            return self.edge.fanout.registry.entries
-        return sum(len(client.wanted) for client in self.service.clients.values())
+        return self.edge.fanout.registry.entries
 
 
 def samples(proxy: Proxy) -> Iterable[Sample]:
@@ -171,14 +160,13 @@ def samples(proxy: Proxy) -> Iterable[Sample]:
     yield from proxy.edge.samples()
     yield metrics.SUBSCRIPTIONS.sample(proxy.subscriptions())
     yield metrics.STALE_ENDPOINTS.sample(proxy.stale_endpoints())
-    if isinstance(proxy.service, SharedProxy):
-        relay, fanout = proxy.service.relay, proxy.edge.fanout
-        yield metrics.ENDPOINTS.sample(len(relay.retained))
-        if relay.budget is not None:
-            yield from metrics.retained_data(relay.budget)
-            yield metrics.COMPRESSED_BYTES.sample(fanout.frames.cache.bytes_in_use)
-        yield metrics.UPDATES_RECEIVED.sample(relay.counts.consumed)
-        yield metrics.UPDATES_STALE.sample(relay.counts.stale)
-        yield metrics.UPDATES_FANNED_OUT.sample(fanout.delivered)
-        yield metrics.UPDATES_NOT_SUBSCRIBED.sample(fanout.not_subscribed)
-        yield metrics.UPDATES_CONFLATED.sample(relay.conflated)
+    relay, fanout = proxy.service.relay, proxy.edge.fanout
+    yield metrics.ENDPOINTS.sample(len(relay.retained))
+    if relay.budget is not None:
+        yield from metrics.retained_data(relay.budget)
+        yield metrics.COMPRESSED_BYTES.sample(fanout.frames.cache.bytes_in_use)
+    yield metrics.UPDATES_RECEIVED.sample(relay.counts.consumed)
+    yield metrics.UPDATES_STALE.sample(relay.counts.stale)
+    yield metrics.UPDATES_FANNED_OUT.sample(fanout.delivered)
+    yield metrics.UPDATES_NOT_SUBSCRIBED.sample(fanout.not_subscribed)
+    yield metrics.UPDATES_CONFLATED.sample(relay.conflated)

@@ -1,7 +1,6 @@
 """Relocation of endpoints: each one's current server, moves and staleness. Pure.
 
-Every event is a method returning the actions for the caller to execute, in order. Shared mode has one relocator for all
-clients, passthrough mode one for each client.
+Every event is a method returning the actions for the caller to execute, in order.
 """
 
 import random
@@ -105,23 +104,15 @@ class Relocator:
     Args:
         links: the servers with an open link; the caller updates it before reporting a change.
         now: returns monotonic seconds.
-        load: this proxy's load on each server; None: this relocator's number of endpoints.
     """
 
-    def __init__(
-        self,
-        router: Router,
-        links: Container[str],
-        now: Callable[[], float],
-        load: Counter[str] | None = None,
-    ) -> None:
+    def __init__(self, router: Router, links: Container[str], now: Callable[[], float]) -> None:
         self.routes: dict[str, EndpointRoute] = {}
         self.used: Counter[str] = Counter()
         """Server -> number of endpoints with a state there; never 0."""
         self._router = router
         self._links = links
         self._now = now
-        self._load = self.used if load is None else load
         self._request_id = 0
         self._dead: set[str] = set()
         """Servers that are not live or not reachable."""
@@ -157,7 +148,7 @@ class Relocator:
         for name in names:
             route = self.routes.get(name)
             if route is None:
-                owner = self._router.owner(name, used=self.used, dead=self._dead, load=self._load)
+                owner = self._router.owner(name, used=self.used, dead=self._dead)
                 route = self.routes[name] = EndpointRoute(owner)
             if (url := at or route.home) is not None:
                 by_server.setdefault(url, []).append(name)
@@ -195,13 +186,6 @@ class Relocator:
         """Mark those of ``names`` stale that no server has registered: a client is answered without them."""
         waiting = [name for name in names if (route := self.routes.get(name)) is not None and not route.is_registered]
         return self._check_staleness(waiting, at_once=True)
-
-    def close(self) -> None:
-        """Drop all endpoints without an action."""
-        self.routes.clear()
-        self.used.clear()
-        self._unserved.clear()
-        self._failover_at.clear()
 
     # Events of servers
 
@@ -324,7 +308,7 @@ class Relocator:
     # Moves
 
     def _owner(self, name: str, route: EndpointRoute) -> str | None:
-        return self._router.owner(name, current=route.home, used=self.used, dead=self._dead, load=self._load)
+        return self._router.owner(name, current=route.home, used=self.used, dead=self._dead)
 
     def _rehome(self, names: Iterable[str]) -> list[Action]:
         """Move endpoints to the router's homes, regardless of servers' hints."""
@@ -432,7 +416,7 @@ class Relocator:
         """Count a server as dead, and schedule the failover of its endpoints."""
         if url not in self._dead:
             self._dead.add(url)
-            # The random part spreads the load of several proxies and of one proxy's clients.
+            # The random part spreads the load of several proxies.
             self._failover_at[url] = self._now() + FAILOVER_AFTER_S * (1 + random.random())  # noqa: S311 - no secret
 
     def _mark_live(self, url: str) -> None:

@@ -61,14 +61,13 @@ class Router:
         name: str,
         *,
         current: str | None = None,
-        used: Collection[str] = (),
+        used: Counter[str] | None = None,
         dead: Collection[str] = (),
-        load: Counter[str] | None = None,
     ) -> str | None:
         """Return the server at which to subscribe to an endpoint; None without a snapshot or an owner.
 
-        A hot endpoint stays at its ``current`` server, else goes to one already ``used``, else to the one with the
-        least ``load`` from this proxy; to a ``dead`` one only if there is no other.
+        A hot endpoint stays at its ``current`` server, else goes to the one with the fewest endpoints of this proxy
+        among those that it has ``used``, else to any; to a ``dead`` one only if there is no other.
         """
         if self.snapshot is None:
             return None
@@ -82,9 +81,8 @@ class Router:
         live = [url for url in self.members if url not in dead] or list(self.members)
         if current in live:
             return current
-        connected = [url for url in live if url in used]
-        load_of = Counter[str]() if load is None else load
-        return min(connected or live, key=load_of.__getitem__, default=None)
+        load = Counter[str]() if used is None else used
+        return min([url for url in live if url in load] or live, key=load.__getitem__, default=None)
 
     def resolve_hint(self, url: str | None) -> str | None:
         """Resolve a public or internal URL to the one member it identifies, else None."""

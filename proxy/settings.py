@@ -17,9 +17,6 @@ class Settings(EdgeSettings, TrafficSettings):
     process: ClassVar[str] = "proxy"
 
     number: int = Field(default=1, ge=1, description=f"Which of the proxies this is; part of its name: {FORMS}.")
-    mode: Literal["shared", "passthrough"] = Field(
-        default="shared", description="shared: one link to each server for all clients; passthrough: one per client."
-    )
     scaling: Literal["z-proxy", "z-composite", "xz"] = Field(
         default="z-proxy", description="Scaling mode reported to clients."
     )
@@ -36,7 +33,6 @@ class Settings(EdgeSettings, TrafficSettings):
         description="Servers that may be dialled: networks (CIDR) or names of hosts, alone or with :port or :low-high; "
         "all others are ignored. Names are resolved.",
     )
-    upstreams: int = Field(default=20_000, ge=1, description="Links to servers for clients in mode passthrough.")
 
     @property
     def process_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Shared mode: one link to each server for all clients; its updates are fanned out here.
+"""One link to each server for all clients; its updates are fanned out here.
 
 The rules of docs/protocol.md section 4 apply. They were model-checked together: change none of them alone.
 """

@@ -5,14 +5,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
-from weakref import WeakValueDictionary
 
 import structlog
 
 from diem.errors import DiemError
-from diem.fanout.session import DeliveryStats, Session
 from diem.links import refused_peers
 from diem.links.dialer import (
     CONNECT_TIMEOUT_S,
@@ -30,10 +27,7 @@ from diem.process.auth import SharedKey
 from diem.process.backoff import Backoff
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
-from proxy.upstream import ClientUpstream, Upstream, UpstreamListener
-
-MAX_DIALLING: Final = 64
-"""Concurrent handshakes per server: a hung server costs 3 s each, and delays no dial to another."""
+from proxy.upstream import Upstream, UpstreamListener
 
 
 @dataclass(eq=False)
@@ -47,7 +41,7 @@ class NotAllowed(DiemError):
 
 
 class UpstreamDialer:
-    """Makes links and dials them, at most :data:`MAX_DIALLING` at once per server."""
+    """Makes links and dials them, each by itself."""
 
     def __init__(
         self,
@@ -60,19 +54,12 @@ class UpstreamDialer:
         self._tls = tls or LinkTls()
         self._allowed = allowed
         self._sockets = sockets
-        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self.links: dict[UpstreamLink, None] = {}
         """The started links."""
 
     def link(self, url: str, listener: UpstreamListener, monitor: LinkMonitor) -> "UpstreamLink":
         """Make a link for the pool."""
         return UpstreamLink(url, self, listener, monitor)
-
-    def client_link(
-        self, url: str, listener: UpstreamListener, session: Session, stats: DeliveryStats
-    ) -> "UpstreamLink":
-        """Make a link for one client."""
-        return ClientUpstreamLink(url, self, listener, session, stats)
 
     async def dial(self, link: "UpstreamLink") -> None:
         """Dial once.
@@ -83,13 +70,9 @@ class UpstreamDialer:
             PeerNotAuthenticated: the answering peer lacks the key.
             InvalidHandshake: the server refused, or does not speak the protocol.
         """
-        slots = self._slots.get(link.url)
-        if slots is None:
-            slots = self._slots[link.url] = asyncio.Semaphore(MAX_DIALLING)
-        async with slots:
-            address = await self._address(link.url)
-            key = self._keys.key(KeyRole.FEED)
-            await dial(link.url, key, link.connection, sockets=self._sockets, tls=self._tls, address=address)
+        address = await self._address(link.url)
+        key = self._keys.key(KeyRole.FEED)
+        await dial(link.url, key, link.connection, sockets=self._sockets, tls=self._tls, address=address)
 
     async def _address(self, url: str) -> str | None:
         """Return the address to dial instead of the URL's host; None: the URL's host."""
@@ -111,25 +94,10 @@ class UpstreamDialer:
 class UpstreamLink:
     """Keeps one connection to a server open from :meth:`start` to :meth:`stop`.
 
-    Not a :class:`~diem.links.dialer.Reconnector`: a passthrough proxy has a link per client and server, so a link has a
-    task only while dialling.
+    Not a :class:`~diem.links.dialer.Reconnector`: the listener must be called before the first message is.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_backoff",
-        "_dialer",
-        "_listener",
-        "_monitor",
-        "_opened_at",
-        "_task",
-        "upstream",
-        "url",
-    )
-
-    def __init__(
-        self, url: str, dialer: UpstreamDialer, listener: UpstreamListener, monitor: LinkMonitor | None = None
-    ) -> None:
+    def __init__(self, url: str, dialer: UpstreamDialer, listener: UpstreamListener, monitor: LinkMonitor) -> None:
         self.url = url
         self.upstream: Upstream | None = None
         """The open connection, None without one."""
@@ -149,17 +117,6 @@ class UpstreamLink:
         self._dialer.links[self] = None
         self._task = asyncio.get_running_loop().create_task(self._dial(0.0))
 
-    def on_ping_due(self) -> None:
-        """Ping the server, every 25 s; not while reading is paused, as no pong could arrive."""
-        if self.upstream is not None and self.upstream.transport.is_reading():
-            self.upstream.alive = False
-            self.upstream.ping()
-
-    def on_pong_deadline(self) -> None:
-        """Drop the link if nothing arrived since the ping 10 s ago."""
-        if self.upstream is not None and self.upstream.transport.is_reading() and not self.upstream.alive:
-            self.drop()
-
     def stop(self) -> None:
         """Close the link without calling the listener; idempotent."""
         self._dialer.links.pop(self, None)
@@ -168,17 +125,8 @@ class UpstreamLink:
             self._task = None
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
-            if self._monitor is not None:
-                self._monitor.discard(upstream)
-            if upstream.transport.is_reading():
-                upstream.close(1000)
-            else:
-                upstream.abort()
-
-    def drop(self) -> None:
-        """Abort and redial the connection: its server does not answer."""
-        if self.upstream is not None:
-            self.upstream.abort()
+            self._monitor.discard(upstream)
+            upstream.close(1000)
 
     def connected(self, upstream: Upstream) -> None:
         """Pass an opened connection to the listener."""
@@ -187,9 +135,8 @@ class UpstreamLink:
             return
         self.upstream = upstream
         self._opened_at = asyncio.get_running_loop().time()
-        if self._monitor is not None:
-            self._monitor.add(upstream)
-            structlog.get_logger("proxy").info("server connected", url=self.url)
+        self._monitor.add(upstream)
+        structlog.get_logger("proxy").info("server connected", url=self.url)
         self._listener.opened(upstream)
 
     def disconnected(self, upstream: Upstream) -> None:
@@ -199,9 +146,8 @@ class UpstreamLink:
         self.upstream = None
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._dial(self._backoff.next_delay(loop.time() - self._opened_at)))
-        if self._monitor is not None:
-            self._monitor.discard(upstream)
-            structlog.get_logger("proxy").warning("server lost", url=self.url)
+        self._monitor.discard(upstream)
+        structlog.get_logger("proxy").warning("server lost", url=self.url)
         self._listener.lost(self.url)
 
     async def _dial(self, delay_s: float) -> None:
@@ -227,23 +173,6 @@ class UpstreamLink:
                 refused_peers.accept_key(self.url)
                 return
             delay_s = self._backoff.next_delay()
-
-
-class ClientUpstreamLink(UpstreamLink):
-    """A link of one client."""
-
-    __slots__ = ("_session", "_stats")
-
-    def __init__(
-        self, url: str, dialer: UpstreamDialer, listener: UpstreamListener, session: Session, stats: DeliveryStats
-    ) -> None:
-        super().__init__(url, dialer, listener)
-        self._session = session
-        self._stats = stats
-
-    def connection(self, authorization: str) -> Upstream:
-        """Create the connection about to be dialled."""
-        return ClientUpstream(self.url, authorization, self._listener, self, session=self._session, stats=self._stats)
 
 
 class UpstreamPool:

@@ -29,7 +29,6 @@ REPLACED: Final = {
     **dict.fromkeys(("flying", "landed"), "in_flight, acknowledged"),
     **dict.fromkeys(("lane", "lanes"), "partition queue"),
     "ledger": "tracker, usage, subscription set",
-    **dict.fromkeys(("passenger", "passengers"), "passthrough client"),
     "upkeep": "retention",
     "leisure": "long_running",
     **dict.fromkeys(("visit", "visits", "visitor", "visitors"), "trace"),

@@ -48,13 +48,16 @@ def traffic_option(otherwise: str) -> Any:  # noqa: ANN401
     )
 
 
+def _check_proxy(value: str | None) -> str | None:
+    """Accept the default of the last release."""
+    if value not in {None, "shared"}:
+        raise typer.BadParameter(f"{value} has ended: proxies share one connection to each server; drop the option")
+    return value
+
+
 ProxyOption = Annotated[
-    plan.ProxyMode | None,
-    typer.Option(
-        hidden=True,
-        help="How a proxy connects to servers: shared uses one connection to each for all clients, passthrough one "
-        "per client. Default: shared.",
-    ),
+    str | None,
+    typer.Option(hidden=True, callback=_check_proxy, help="Only shared, as all proxies are."),
 ]
 HotOption = Annotated[
     list[str] | None,

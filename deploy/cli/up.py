@@ -71,7 +71,7 @@ def up(
     servers: Annotated[int | None, servers_option("1 in single and all-to-all, else 2")] = None,
     max_servers: Annotated[int | None, max_servers_option("8, or the initial number if that is higher")] = None,
     clones: Annotated[int | None, clones_option("2")] = None,
-    proxy: ProxyOption = None,
+    proxy: ProxyOption = None,  # noqa: ARG001 - checked by its type
     hot: HotOption = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     config: SystemOption = None,
@@ -162,9 +162,7 @@ def up(
     options = plan.Options(
         mode,
         state_dir.absolute(),
-        scaling=plan.Scaling(
-            servers if servers is not None else DEFAULT_SERVERS.get(mode, 1), max_servers, clones, proxy
-        ),
+        scaling=plan.Scaling(servers if servers is not None else DEFAULT_SERVERS.get(mode, 1), max_servers, clones),
         clients=clients_of(public, front_proxy, anonymous, clients_per_address, file),
         content=plan.Content(
             # The Data Service has the variable itself.

@@ -89,11 +89,10 @@ _OWN: Final[Mapping[str, Mapping[str, str | None]]] = {
     "metadata": {"CLONES": None, **_EDGE},
     "websocket": _EDGE,
     # Pods of a Deployment have no numbers.
-    "proxy": {"MODE": "{{ .Values.proxy.mode }}", "NUMBER": None, **_EDGE},
+    "proxy": {"NUMBER": None, **_EDGE},
     "composite": {
         "PAIRS": "{{ .Values.composite.pairs }}",
         "MAX_PAIRS": "{{ include `diem.maxPairs` . }}",
-        "PROXY": "{{ .Values.composite.proxy }}",
         **_EDGE,
     },
 }

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from deploy.topology.kafka_users import KafkaUser, directory_of
 from deploy.topology.model import HOST, SCALED, Planned, Ports, Readiness, Slot, Topology
-from deploy.topology.options import Clients, Options, ProxyMode, Traffic, check_settings
+from deploy.topology.options import Clients, Options, Traffic, check_settings
 from deploy.topology.public_address import BadTopology, PublicAddress
 from deploy.topology.slots import CLONES, sizes_of, slots
 from diem.links import unix_sockets
@@ -131,14 +131,12 @@ def _given(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> Mapping[
             server = ports[slot.twin("websocket")]
             url = None if server.name is None else _location(server, "ws", "/ws", options).get("url")
             return {} if url is None or not options.mode.partitioned else {"SERVER_PUBLIC_URL": str(url)}
-        case "proxy":
-            return {"MODE": options.scaling.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
         case "composite":
             # In mode xz, composites are scaled, not their pairs.
             most = sizes_of(options).max_servers if options.mode is Mode.Z_COMPOSITE else options.scaling.servers
             pairs = {"PAIRS": str(options.scaling.servers), "MAX_PAIRS": str(most)}
-            return {**pairs, "PROXY": options.scaling.proxy or ProxyMode.SHARED, **_edge(options, ports, slot)}
-        case "websocket" | "metadata":
+            return {**pairs, **_edge(options, ports, slot)}
+        case "websocket" | "proxy" | "metadata":
             return _edge(options, ports, slot)
     return {}
 

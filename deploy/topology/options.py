@@ -12,13 +12,6 @@ from diem.process.listeners import is_loopback
 from diem.process.modes import Mode
 
 
-class ProxyMode(StrEnum):
-    """Connections of a proxy to servers: one to each for all clients, or one per client."""
-
-    SHARED = "shared"
-    PASSTHROUGH = "passthrough"
-
-
 class Traffic(StrEnum):
     """Destination of recorded subscriptions."""
 
@@ -72,8 +65,6 @@ class Scaling:
     servers: int = 1
     max_servers: int | None = None
     clones: int | None = None
-    proxy: ProxyMode | None = None
-    """Of modes with a proxy; None = shared."""
     standbys: int = 0
     """Number of Data Services waiting for the store, besides its owner."""
     proxies: int = 1

@@ -37,8 +37,6 @@ def sizes_of(options: Options) -> Sizes:
         BadTopology: the mode does not support a number or an option.
     """
     mode, wanted, brokers = options.mode, options.scaling, options.kafka.local_brokers
-    if wanted.proxy is not None and mode.edge == "websocket":
-        raise BadTopology(f"--proxy is for --mode {_modes_with('proxy', 'composite')}: {mode} has no proxy")
     if options.traffic is Traffic.KAFKA and not mode.uses_kafka:
         raise BadTopology(f"--traffic kafka: mode {mode} uses no Kafka; files does")
     if options.content.hot and not mode.partitioned:

@@ -354,9 +354,6 @@ class Service:
     def joined(self, client: EdgeClient) -> None:
         """Called once a client has been sent its ``welcome``."""
 
-    def blocked(self, client: EdgeClient) -> None:
-        """Called when a client is slow: its session conflates, and its requests are not read."""
-
     def unblocked(self, client: EdgeClient) -> None:
         """Called when a blocked client accepts data again."""
 

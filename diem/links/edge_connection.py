@@ -520,7 +520,6 @@ class EdgeConnection(ServerConnection):
             self.session.block()
             self.transport.pause_reading()
             self._unsent = None
-            self._edge.service.blocked(self)
             # First check in the next turn of the loop: replies to requests already read are still being added.
             self._stall = asyncio.get_running_loop().call_later(0, self._check_stall)
 

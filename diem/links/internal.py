@@ -44,7 +44,7 @@ ROLES: Final = {
 MAX_UNPROVED: Final = 1024
 """Maximum number of TCP connections without a proved key; authenticated links do not count."""
 MAX_UNPROVED_PER_ADDRESS: Final = 256
-"""A passthrough proxy dials 64 links to a server at once, and several proxies may share an address."""
+"""Several proxies and bridges may share an address."""
 MAX_LOGGED_PATH: Final = 64
 """Characters of the path in a line about a refused client."""
 BEARER_PATHS: Final = frozenset({"/metrics", "/status"})

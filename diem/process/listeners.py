@@ -267,9 +267,9 @@ def raise_open_files(wanted: int) -> int:
     return soft
 
 
-def allow_connections(clients: int, links: int = 0) -> None:
-    """Raise the limit of open files for ``clients`` and their ``links``; warn if it is too low for the clients."""
-    allowed = raise_open_files(clients + links + OTHER_FILES)
+def allow_connections(clients: int) -> None:
+    """Raise the limit of open files for ``clients``; warn if it is too low for the clients."""
+    allowed = raise_open_files(clients + OTHER_FILES)
     if allowed < clients + OTHER_FILES:
         structlog.get_logger("process").warning(
             "the limit of open files is too low for the clients", open_files=allowed, clients=clients

@@ -266,9 +266,9 @@ SETTINGS: Final[Mapping[str, Mapping[str, Value]]] = {
     | _NUMBER
     | _ALLOWED
     | EDGE
-    | _given("MODE SCALING CLONE")
+    | _given("SCALING CLONE")
     | {"METADATA_URLS": lambda place: json.dumps([each.watch_url for each in place.all("metadata")])},
-    "composite": _LISTENERS | _MODE | _NUMBER | EDGE | _given("PAIRS MAX_PAIRS PROXY"),
+    "composite": _LISTENERS | _MODE | _NUMBER | EDGE | _given("PAIRS MAX_PAIRS"),
 }
 """Settings by process, or by shared group, each with its value."""
 

@@ -23,13 +23,12 @@ ALL: Final = (
     Configuration.X_BROADCAST,
     Configuration.X,
     Configuration.Z_CLIENT,
-    Configuration.Z_SHARED,
-    Configuration.Z_PASSTHROUGH,
+    Configuration.Z_PROXY,
     Configuration.Z_COMPOSITE,
     Configuration.XZ,
 )
 """Configurations with any number of servers."""
-QUICK: Final = (Configuration.X_BROADCAST, Configuration.X, Configuration.Z_CLIENT, Configuration.Z_SHARED)
+QUICK: Final = (Configuration.X_BROADCAST, Configuration.X, Configuration.Z_CLIENT, Configuration.Z_PROXY)
 ONCE: Final = frozenset({Configuration.ALL_TO_ALL, Configuration.Z_COMPOSITE, Configuration.XZ})
 """Configurations that R1 measures in one round: their processes are those of others, or far from the others."""
 PARTITIONED: Final = ALL[1:]
@@ -40,14 +39,14 @@ REGIME_MODES: Final[tuple[tuple[Regime, tuple[Configuration, ...]], ...]] = (
     (R2_STORED, CHOICES),
     (R3, ALL),
     (R4[0], CHOICES),
-    (R4[1], (*CHOICES, Configuration.Z_SHARED)),
+    (R4[1], (*CHOICES, Configuration.Z_PROXY)),
 )
 """Regimes after R1, and the configurations that are measured in each; composites cannot have expensive updates."""
 QUICK_REGIME_MODES: Final[tuple[tuple[Regime, tuple[Configuration, ...]], ...]] = (
     (R2.smaller(QUICK_FACTOR), (Configuration.X,)),
     (R4[1], (Configuration.X_BROADCAST,)),
 )
-PLANNED: Final = (Configuration.Z_CLIENT, Configuration.Z_PASSTHROUGH)
+PLANNED: Final = (Configuration.Z_CLIENT,)
 """Configurations in which a plan changes the connections: R5 measures them by hash and by plan."""
 CONTROL: Final = Configuration.X
 """The configuration that is measured once more as if it were another one."""
@@ -138,7 +137,7 @@ def runs(of: RunSize, *, recorded: tuple[Regime, float] | None = None) -> list[R
     return found
 
 
-_RECORDED: Final = frozenset({Configuration.X, Configuration.Z_CLIENT, Configuration.Z_SHARED})
+_RECORDED: Final = frozenset({Configuration.X, Configuration.Z_CLIENT, Configuration.Z_PROXY})
 
 
 def _there_and_back(round_: list[Run], number: int) -> list[Run]:

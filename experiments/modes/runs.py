@@ -24,7 +24,6 @@ from tests.load.scenario import Scenario
 from tests.load.trace import Trace, read_trace
 
 FOLDER: Final = Path("build/bench/modes")
-_PROXIES: Final = {Configuration.Z_SHARED: "shared", Configuration.Z_PASSTHROUGH: "passthrough"}
 _EXPENSIVE: Final = "experiments.modes.expensive"
 
 
@@ -100,8 +99,7 @@ def scenario_of(run: Run) -> Scenario:
     composites = run.configuration is Configuration.XZ
     expensive = run.regime.work_us > 0
     return Scenario(
-        mode=run.configuration.mode,
-        proxy=_PROXIES.get(run.configuration),
+        mode=run.configuration,
         seconds=trace.seconds,
         clients=sum(not visit.start for visit in trace.visits),
         churn_seconds=0.0,

@@ -11,22 +11,16 @@ PARTITIONS: Final = 12
 
 
 class Configuration(StrEnum):
-    """A mode of ``diem up``, with the proxy where there are two kinds."""
+    """A mode of ``diem up``."""
 
     SINGLE = "single"
     ALL_TO_ALL = "all-to-all"
     X_BROADCAST = "x-broadcast"
     X = "x"
     Z_CLIENT = "z-client"
-    Z_SHARED = "z-proxy shared"
-    Z_PASSTHROUGH = "z-proxy passthrough"
+    Z_PROXY = "z-proxy"
     Z_COMPOSITE = "z-composite"
     XZ = "xz"
-
-    @property
-    def mode(self) -> str:
-        """The value of ``--mode``."""
-        return self.partition(" ")[0]
 
     @property
     def behind_nginx(self) -> bool:
@@ -52,8 +46,7 @@ class Configuration(StrEnum):
 _PARTITIONED: Final = frozenset(
     {
         Configuration.Z_CLIENT,
-        Configuration.Z_SHARED,
-        Configuration.Z_PASSTHROUGH,
+        Configuration.Z_PROXY,
         Configuration.Z_COMPOSITE,
         Configuration.XZ,
     }
@@ -84,13 +77,11 @@ class Size(NamedTuple):
 
 def up_arguments(configuration: Configuration, size: Size, brokers: int = 1) -> tuple[str, ...]:
     """Return the arguments of ``diem`` to start this configuration."""
-    words = ["up", "--mode", configuration.mode]
+    words = ["up", "--mode", configuration]
     if configuration is not Configuration.SINGLE:
         words += ["--servers", str(size.servers)]
     if configuration is Configuration.XZ or size.clones > 1:
         words += ["--clones", str(size.clones)]
-    if configuration is Configuration.Z_PASSTHROUGH:
-        words += ["--proxy", "passthrough"]
     if configuration.uses_kafka and brokers != 1:
         words += ["--brokers", str(brokers)]
     if configuration.partitioned and size.partitions != PARTITIONS:

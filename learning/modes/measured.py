@@ -23,8 +23,7 @@ RUNS: Final[Mapping[Configuration, Measured]] = {
     Configuration.X_BROADCAST: Measured(1.2, p99_s=0.013),
     Configuration.X: Measured(0.5, p99_s=0.050),
     Configuration.Z_CLIENT: Measured(11.5),
-    Configuration.Z_SHARED: Measured(6.1, 3.3),
-    Configuration.Z_PASSTHROUGH: Measured(6.4, 3.8),
+    Configuration.Z_PROXY: Measured(6.1, 3.3),
     Configuration.Z_COMPOSITE: Measured(6.0, 7.6),
     Configuration.XZ: Measured(6.3, 1.9),
 }

@@ -133,19 +133,17 @@ class MergedSaving(NamedTuple):
 def merged_saving(configuration: Configuration, size: Size, load: Load, costs: RoleCosts) -> MergedSaving:
     """Return what it saves where the frames of a write for a client are in fewer partitions, by each frame.
 
-    A shared proxy merges the pieces that it finds waiting anyway; of servers it gets a frame for all its clients.
+    A proxy merges the pieces that it finds waiting anyway; of servers it gets a frame for all its clients.
     """
 
     def saved(send: str) -> float:
         return max(0.0, costs.value({send: 1.0}) - costs.value({"merged_frame_us": 1.0}))
 
-    if configuration is Configuration.Z_PASSTHROUGH:
-        return MergedSaving(saved("link_delivery_us"), saved("proxy_frame_us_passthrough"))
     if not configuration.has_proxy:
         return MergedSaving(saved("delivery_us"), 0.0)
     model = _Model(configuration, size, load, NGINX_WORKERS, 1, fan_out=None, met=None, work_us=0.0)
     of_nginx = costs.value({"nginx_frame_us": 1.0}) if configuration.behind_nginx else 0.0
-    return MergedSaving(0.0, model.apart_at_proxy() * (saved("proxy_frame_us_shared") + of_nginx))
+    return MergedSaving(0.0, model.apart_at_proxy() * (saved("proxy_frame_us") + of_nginx))
 
 
 class _Model:
@@ -190,16 +188,12 @@ class _Model:
         load, size, configuration = self.load, self.size, self.configuration
         record = RECORD_BYTES + (load.data_bytes if load.data is Data.INLINE else 0.0)
         readers = size.servers if configuration is Configuration.X else size.clones
-        links = {
-            Configuration.Z_CLIENT: load.clients * self.fan_out,
-            Configuration.Z_PASSTHROUGH: load.clients * (1 + self.fan_out),
-        }
-        shared = size.all_servers if configuration.has_proxy else 0
+        links = load.clients * self.fan_out if configuration is Configuration.Z_CLIENT else load.clients
         return Prediction(
             configuration,
             size,
             tuple(roles),
-            connections=links.get(configuration, load.clients + shared),
+            connections=links + (size.all_servers if configuration.has_proxy else 0),
             egress_bytes=self.frames * FRAME_BYTES
             + self.inline * load.data_bytes * COMPRESSED
             + self.gets * (load.data_bytes + RESPONSE_BYTES),
@@ -304,17 +298,11 @@ class _Model:
     def _links(self, share: float) -> Amounts:
         """Return the work of a server with a ``share`` of the endpoints of its clone, for the proxy of its clone."""
         load = self.load
-        if self.configuration is Configuration.Z_PASSTHROUGH:
-            merged = max(0.0, self.frames - self.sends)
-            links = terms.links(self.sends * share, load.clients * self.fan_out * share)
-        else:
-            # One frame of each update that any client of the proxy is subscribed to.
-            watched = self._watched_of(self.size.clones)
-            frames = load.updates * watched
-            sends = self.parts * any_of(watched, load.batch / self.pieces)
-            merged = max(0.0, frames - sends)
-            links = terms.links(sends * share, 0.0)
-        return terms.added([links, {"merged_frame_us": merged * share}])
+        # One frame of each update that any client of the proxy is subscribed to.
+        watched = self._watched_of(self.size.clones)
+        frames = load.updates * watched
+        sends = self.parts * any_of(watched, load.batch / self.pieces)
+        return terms.added([terms.links(sends * share), {"merged_frame_us": max(0.0, frames - sends) * share}])
 
     def _watched_of(self, groups: int) -> float:
         """Return the share of the updates that any client of one of so many equal groups is subscribed to."""
@@ -322,14 +310,8 @@ class _Model:
 
     def _proxies(self) -> RoleUse:
         load, clones = self.load, self.size.clones
-        wakes, updates = load.writes * self.reached, load.updates * load.watched
-        if self.configuration is Configuration.Z_PASSTHROUGH:
-            links = load.clients * self.fan_out
-            own = terms.proxy("passthrough", updates, wakes, links)
-            work = terms.added([own, self._clients("proxy_frame_us_passthrough", 1.0, load.clients)])
-            return _role("proxy", 1, work, self._client_memory(load.clients + links), load.clients)
-        own = terms.proxy("shared", load.updates * self._watched_of(clones), wakes, 0.0)
-        work = terms.added([own, self._clients("proxy_frame_us_shared", 1 / clones, load.clients, self.proxied)])
+        own = terms.proxy(load.updates * self._watched_of(clones), load.writes * self.reached)
+        work = terms.added([own, self._clients("proxy_frame_us", 1 / clones, load.clients, self.proxied)])
         memory = self._client_memory(load.clients) + self._retained() * clones
         return _role("proxy", clones, work, memory, load.clients / clones)
 
@@ -358,7 +340,7 @@ class _Model:
         return load.merged_sends(self.pieces, -math.expm1(-between_us / NGINX_MERGES_US))
 
     def apart_at_proxy(self) -> float:
-        """Return the share of the pieces of a write that a shared proxy does not find waiting while it sends another.
+        """Return the share of the pieces of a write that a proxy does not find waiting while it sends another.
 
         Pieces come as far apart as a bridge and a server need for each; the proxy sends a piece to its clients. Clones
         do so at the same time, which takes as long where they share cores.
@@ -367,7 +349,7 @@ class _Model:
             return 1.0
         piece_us = ROLES.value({"bridge_part_us": 1.0, "server_part_us": 1.0, "link_delivery_us": 1.0})
         piece_us += self.load.batch / self.pieces * self.update_us
-        sending_us = ROLES.value({"proxy_frame_us_shared": self.sends / self.parts})
+        sending_us = ROLES.value({"proxy_frame_us": self.sends / self.parts})
         return -math.expm1(-piece_us / sending_us) if sending_us else 1.0
 
     def _burst(self, roles: list[RoleUse]) -> Amounts:
@@ -375,8 +357,7 @@ class _Model:
         if not self.load.writes:
             return {}
         edge = next(role for role in reversed(roles) if role.name in {"proxy", "websocket"})
-        frames = {"delivery_us", "merged_frame_us", "inline_frame_us", "proxy_frame_us_shared"}
-        frames |= {"proxy_frame_us_passthrough"}
+        frames = {"delivery_us", "merged_frame_us", "inline_frame_us", "proxy_frame_us"}
         burst = {name: amount / self.load.writes for name, amount in edge.busiest.items() if name in frames}
         if self.configuration.behind_nginx:
             nginx = next(role for role in roles if role.name == "nginx")

@@ -26,8 +26,7 @@ NGINX_CLIENTS: Final = 16_000
 _SERVERS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_SERVERS)
 SINGLE_EDGES: Final = {
     Configuration.SINGLE: "one server serves all clients",
-    Configuration.Z_SHARED: "one proxy serves all clients",
-    Configuration.Z_PASSTHROUGH: "one proxy serves all clients",
+    Configuration.Z_PROXY: "one proxy serves all clients",
     Configuration.Z_COMPOSITE: "one composite serves all clients",
 }
 """Modes with a single process for clients."""

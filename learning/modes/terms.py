@@ -53,20 +53,19 @@ def member(updates: float, parts: float) -> Amounts:
     return {**bridge(updates, parts), "bridge_group_us_per_s": 1.0}
 
 
-def links(sends: float, connections: float) -> Amounts:
-    """Return the work of a server for proxies; ``connections`` are those of passthrough proxies."""
-    return {"link_delivery_us": sends, "upstream_us_per_s": connections}
+def links(sends: float) -> Amounts:
+    """Return the work of a server for proxies."""
+    return {"link_delivery_us": sends}
 
 
-def proxy(kind: str, updates: float, wakes: float, connections: float) -> Amounts:
+def proxy(updates: float, wakes: float) -> Amounts:
     """Return the work of a proxy, but for its clients.
 
     ``updates`` are those that any of them is subscribed to, ``wakes`` writes times the servers that each touches.
     """
     return {
         "proxy_update_us": updates,
-        f"proxy_write_us_{kind}": wakes,
-        "proxy_connection_us_per_s": connections,
+        "proxy_write_us": wakes,
         "proxy_idle_us_per_s": 1.0,
     }
 

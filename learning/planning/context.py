@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -13,7 +13,7 @@ from deploy.clients.metadata import MetadataService, metadata_service
 from deploy.system import control
 from deploy.system.description import updates_per_commit, with_children
 from deploy.system.state_dir import StateDir
-from deploy.topology import Mode, ProxyMode
+from deploy.topology import Mode
 from diem.errors import DiemError
 from diem.process import lifecycle
 from diem.process.key_ring import KeyRing
@@ -21,8 +21,6 @@ from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Phase
 from learning.jobs.spark_options import SparkSettings
 from learning.statistics.window import Window
-
-SHARED: Final = ProxyMode.SHARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +30,16 @@ class RunningSystem:
     metadata: tuple[str, ...]
     """Base URLs of the internal listeners of metadata services."""
     mode: Mode | None = None
-    proxy: ProxyMode | None = None
-    """Mode of its proxies; None without any, or if unknown."""
     proxies: int = 0
     batch: float | None = None
     """Number of updates written together; None if unknown."""
     capacity: int | None = None
     """Limit of clients per server; None if unknown."""
+
+    @property
+    def has_proxies(self) -> bool:
+        """True if clients connect to proxies; False if unknown."""
+        return self.mode is not None and self.mode.edge != "websocket"
 
 
 async def find_system(state: StateDir, url: str | None) -> RunningSystem:
@@ -69,12 +70,10 @@ def system_from_status(status: dict[str, Any]) -> RunningSystem:
     urls = [process["urls"]["internal"] for process in running if process["process"] == "metadata"]
     if not urls:
         raise DiemError(f"no metadata service runs in this {mode} now: `diem status` shows what does")
-    proxies = [process for process in running if process["process"] == "proxy"]
-    modes = {str(its) for process in proxies if (its := (process.get("report") or {}).get("mode"))}
-    proxy = ProxyMode(modes.pop()) if len(modes) == 1 else None
+    proxies = sum(process["process"] == "proxy" for process in running)
     reports = [process.get("report") or {} for process in running if process["process"] == "websocket"]
     capacity = min((report["capacity"] for report in reports if "capacity" in report), default=None)
-    return RunningSystem(tuple(urls), mode, proxy, len(proxies), updates_per_commit(running), capacity)
+    return RunningSystem(tuple(urls), mode, proxies, updates_per_commit(running), capacity)
 
 
 def require_stable(now: Snapshot) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from deploy.invocation import diem_command
 from deploy.terminal import Terminal, amount
-from deploy.topology import Mode, ProxyMode
+from deploy.topology import Mode
 from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
@@ -32,7 +32,7 @@ from learning.placement.planner import PlanResult, plan
 from learning.placement.publish import Obstacle
 from learning.placement.worth import Worth, mode_x_worth, placement_worth
 from learning.planning import render
-from learning.planning.context import SHARED, PlanRequest, RunningSystem
+from learning.planning.context import PlanRequest, RunningSystem
 from learning.planning.traffic_input import PlanningInput, read_input
 from learning.recommend.advice import cheaper_mode
 from learning.statistics.model import duplicate_recorders_warning
@@ -96,9 +96,9 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
 
     def search(options: PlanOptions) -> PlanResult:
         of_servers = _costs_of_servers(costs, system)
-        # A shared proxy has one connection to each server whatever the map: it is searched for few servers of each
+        # A proxy has one connection to each server whatever the map: it is searched for few servers of each
         # client all the same, which go with few partitions.
-        counted = replace(of_servers, connection_us_per_s=0.0) if system.proxy is SHARED else of_servers
+        counted = replace(of_servers, connection_us_per_s=0.0) if system.has_proxies else of_servers
         return plan(traffic.instance, options, of_servers, current, verdict_costs=counted)
 
     outcome = search(options)
@@ -137,7 +137,7 @@ def _capacity(request: PlanRequest, system: RunningSystem) -> int | None:
 
     An unknown mode counts as one without proxies, as for its costs.
     """
-    direct = system.proxy is None and system.mode in {None, Mode.Z_CLIENT}
+    direct = system.mode in {None, Mode.Z_CLIENT}
     return request.capacity or system.capacity or CAPACITY if direct else None
 
 
@@ -163,17 +163,13 @@ def _cheaper_mode(instance: Instance, system: RunningSystem, servers: int, roles
 
 
 def _configuration(system: RunningSystem) -> Configuration:
-    """Return the current configuration; if unknown, one with the same connections."""
-    if system.mode is None:
-        kinds = {ProxyMode.SHARED: Configuration.Z_SHARED, ProxyMode.PASSTHROUGH: Configuration.Z_PASSTHROUGH}
-        return Configuration.Z_CLIENT if system.proxy is None else kinds[system.proxy]
-    kind = f"{system.mode} {system.proxy or SHARED}" if system.mode is Mode.Z_PROXY else str(system.mode)
-    return Configuration(kind)
+    """Return the current configuration; if unknown, the one in which clients connect to servers."""
+    return Configuration.Z_CLIENT if system.mode is None else Configuration(system.mode)
 
 
 def _costs_of_servers(costs: Costs, system: RunningSystem) -> Costs:
     """Return the costs of servers; the clients of those behind proxies are proxies."""
-    return costs if system.proxy is None else costs.over_links
+    return costs.over_links if system.has_proxies else costs
 
 
 def count_partitions(now: Snapshot) -> int:
@@ -242,7 +238,6 @@ def _extend_report(
         "waste": {"consumed": traffic.consumed, "discarded": traffic.discarded},
         "costs": {name: value for name, value in asdict(_costs_of_servers(costs, system)).items() if value is not None},
         "mode": system.mode,
-        "proxy": system.proxy,
     }
 
 
@@ -261,14 +256,14 @@ def _mode_costs(
         # Kafka's hash decides the partitions in mode x, and servers send to clients themselves.
         x = mode_x_worth(instance, of_x, servers, met=figures["murmur2"]["partitions_met"])
         alone = mode_x_worth(instance, costs, servers)
-        of_proxies = 0.0 if system.proxy is None else alone.frames_us + alone.connections_us
+        of_proxies = alone.frames_us + alone.connections_us if system.has_proxies else 0.0
         result = dict(figures)
         for name, own in figures.items():
             if name not in {"bounds", "gaps"}:
                 result[name] = dict(own)
                 for prefix in ("", "held_out_"):
                     if (links := own.get(f"{prefix}connections")) is not None:
-                        if system.proxy is SHARED:
+                        if system.has_proxies:
                             links = float(servers * max(system.proxies, 1))
                         met = own[f"{prefix}partitions_met"]
                         worth = placement_worth(instance, of_servers, links, hot.get(name, none), servers, met=met)

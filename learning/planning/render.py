@@ -11,7 +11,7 @@ from rich.text import Text
 from deploy.clients.metadata import PlanStatus
 from deploy.invocation import diem_command
 from deploy.terminal import amount, plain_table
-from deploy.topology import Mode, ProxyMode
+from deploy.topology import Mode
 
 
 @contextmanager
@@ -172,20 +172,15 @@ def window_line(start: str, end: str, minutes: int, active: int | None) -> str:
 
 def _effect_in_mode(report: Mapping[str, Any]) -> str:
     """Return the effect in the current mode."""
-    stay = "with shared proxies connections stay one to each server for each proxy, whatever the map"
-    fewer = "what falls is the sends to clients, and how many servers each depends on"
-    match report.get("mode"), report.get("proxy"):
-        case _, ProxyMode.SHARED:
-            return f"What changes: {stay}; {fewer}"
-        case _, ProxyMode.PASSTHROUGH:
-            return (
-                f"What changes: the connections of the proxies, one for each client and server: {_connections(report)}"
-            )
-        case Mode.Z_CLIENT, _:
+    stay = "with proxies connections stay one to each server for each proxy, whatever the map"
+    match report.get("mode"):
+        case Mode.Z_CLIENT:
             return (
                 f"What changes: the connections of clients, one to each server that they need: {_connections(report)}"
             )
-    return f"What changes: connections of clients, and of passthrough proxies: {_connections(report)}; {stay}"
+        case None:
+            return f"What changes: connections of clients: {_connections(report)}; {stay}"
+    return f"What changes: {stay}; what falls is the sends to clients, and how many servers each depends on"
 
 
 def _connections(report: Mapping[str, Any]) -> str:

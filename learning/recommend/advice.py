@@ -117,7 +117,7 @@ class Advice:
             "load": {name: getattr(load, name) for name in load.__slots__}
             | {"frames": load.frames, "subscribers": load.frames_per_update},
             "costs": {"source": self.costs.source, "built_in": list(self.costs.built_in)},
-            "mode": None if chosen is None else chosen.configuration.mode,
+            "mode": None if chosen is None else chosen.configuration,
             "command": None if chosen is None else command(chosen, self.needs),
             "modes": [self._candidate(each) for each in self.candidates],
             "thresholds": {

@@ -1,12 +1,12 @@
-"""Partitioned modes with the latest plan's placement, beside hashed endpoints.
+"""Mode ``z-client`` with the latest plan's placement, beside hashed endpoints.
 
-A plan (``diem plan``) changes the number of servers a client needs: the connections of ``z-client`` and of passthrough
-proxies. Shared proxies have one connection to each server whatever the placement.
+A plan (``diem plan``) changes the number of servers a client needs, which are the connections of ``z-client``. Proxies
+have one connection to each server whatever the placement.
 """
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -16,9 +16,6 @@ from learning.modes.load import Load
 from learning.modes.model import Prediction, predict
 from learning.modes.recommend import Requirements
 from metadata.plans.plan import MAX_BYTES
-
-MODES: Final = (Configuration.Z_CLIENT, Configuration.Z_PASSTHROUGH)
-"""Modes in which the placement changes the number of connections."""
 
 
 class ModeFanOut(NamedTuple):
@@ -41,9 +38,8 @@ class PlannedFanOut(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """One mode at one size under a load, with hashed and with planned endpoints."""
+    """``z-client`` at one size under a load, with hashed and with planned endpoints."""
 
-    configuration: Configuration
     servers: int
     fan_out: ModeFanOut
     hashed: Prediction
@@ -74,21 +70,27 @@ def _parse(plan: Mapping[str, Any]) -> PlannedFanOut | None:
 
 
 def compare(planned: PlannedFanOut, load: Load, needs: Requirements) -> Iterator[Comparison]:
-    """Yield the modes in which a plan changes the connections, at the numbers of servers that it was made for."""
+    """Yield the comparison at the numbers of servers that the plan was made for."""
     for servers, fan_out in sorted(planned.fan_out.items()):
-        for mode in MODES:
-            hashed, by_plan = (
-                predict(mode, Size(servers), load, workers=needs.workers, brokers=needs.brokers, fan_out=each)
-                for each in fan_out
+        hashed, by_plan = (
+            predict(
+                Configuration.Z_CLIENT,
+                Size(servers),
+                load,
+                workers=needs.workers,
+                brokers=needs.brokers,
+                fan_out=each,
             )
-            yield Comparison(mode, servers, fan_out, hashed, by_plan)
+            for each in fan_out
+        )
+        yield Comparison(servers, fan_out, hashed, by_plan)
 
 
 def as_json(planned: PlannedFanOut, found: Comparison, costs: RoleCosts) -> dict[str, Any]:
     """Return a comparison as a JSON object; CPU in microseconds a second."""
     return {
         "plan": planned.plan,
-        "configuration": str(found.configuration),
+        "configuration": str(Configuration.Z_CLIENT),
         "servers": found.servers,
         "fan_out": found.fan_out._asdict(),
         "cpu": {"hashed": found.hashed.cpu(costs).value, "planned": found.planned.cpu(costs).value},

@@ -23,8 +23,7 @@ COLOURS: Final = {
     Configuration.X_BROADCAST: "#efb118",
     Configuration.X: "#ff725c",
     Configuration.Z_CLIENT: "#3ca951",
-    Configuration.Z_SHARED: "#a463f2",
-    Configuration.Z_PASSTHROUGH: "#ff8ab7",
+    Configuration.Z_PROXY: "#a463f2",
     Configuration.Z_COMPOSITE: "#6cc5b0",
     Configuration.XZ: "#9c6b4e",
 }

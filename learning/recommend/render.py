@@ -84,14 +84,14 @@ def resources_table(candidates: Sequence[Candidate], gap: int) -> Table:
 
 
 def plan_table(advice: Advice, gap: int) -> Table:
-    """Render the modes whose connections depend on the placement: with hashed endpoints, then with planned ones."""
+    """Render mode ``z-client``, whose connections depend on the placement: with hashed endpoints, then planned ones."""
     numbers = ("servers", "CPU, cores", "connections", "servers of a client")
     table = plain_table("hashed -> planned", *numbers, right=numbers, gap=gap)
     for each in advice.planned:
         both = (each.hashed, each.planned)
         hashed, planned = (found.cpu(advice.costs).value / 1e6 for found in both)
         table.add_row(
-            each.configuration,
+            Configuration.Z_CLIENT,
             str(each.servers),
             f"{hashed:,.3f} -> {planned:,.3f}",
             " -> ".join(f"{found.connections:,.0f}" for found in both),

@@ -1,7 +1,7 @@
 """The load to recommend a mode for: from numbers, from recorded traffic, or from the running system."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -11,7 +11,7 @@ from deploy.system import control
 from deploy.system.description import updates_per_commit, with_children
 from deploy.system.state_dir import StateDir
 from deploy.terminal import Terminal
-from deploy.topology import Mode, ProxyMode
+from deploy.topology import Mode
 from diem.errors import ConfigurationError
 from learning.modes.configuration import Configuration, Size
 from learning.modes.load import USUAL_BATCH, Load, touched
@@ -104,7 +104,7 @@ def _running(after: Mapping[str, Any], updates: float, text: str) -> LoadSource:
     edge = "proxy" if any(kind == "proxy" for kind, _ in reports) else "websocket"
     edges = [report for kind, report in reports if kind == edge]
     clients, subscriptions = (sum(int(each.get(name) or 0) for each in edges) for name in ("clients", "subscriptions"))
-    present = present_configuration(after["mode"], reports)
+    present = Configuration(after["mode"])
     size = Size(*_size(after))
     connected = _clients(clients, subscriptions, size) if present is Configuration.Z_CLIENT else float(clients)
     load = Load(
@@ -140,14 +140,6 @@ def _sequence(status: Mapping[str, Any]) -> int:
         (process.get("report") or {}).get("sequence") for process in status["processes"] if process["process"] == "data"
     ]
     return int(found[0] or 0) if found else 0
-
-
-def present_configuration(mode: str, reports: Iterable[tuple[str, Mapping[str, Any]]]) -> Configuration:
-    """Return the configuration of a running mode."""
-    if mode != Mode.Z_PROXY:
-        return Configuration(mode)
-    kinds = {str(report.get("mode")) for kind, report in reports if kind == "proxy"}
-    return Configuration.Z_PASSTHROUGH if kinds == {str(ProxyMode.PASSTHROUGH)} else Configuration.Z_SHARED
 
 
 def overridden(source: LoadSource, given: Mapping[str, Any]) -> LoadSource:

@@ -101,7 +101,6 @@ def _plan(settings: Settings, port: int) -> CompositePlan:
     return CompositePlan(
         number=settings.number,
         mode=settings.mode,
-        proxy=settings.proxy,
         host=settings.host,
         port=port,
         max_pairs=settings.most_pairs,

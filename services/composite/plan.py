@@ -38,7 +38,6 @@ class CompositePlan:
 
     number: int
     mode: str
-    proxy: str
     host: str
     port: int
     drain_seconds: float = 3.0
@@ -104,7 +103,7 @@ def _given(plan: CompositePlan, name: str, ports: Mapping[str, Ports]) -> dict[s
         case "websocket":
             given[process] = _access(plan) | {each: plan.edge[each] for each in SENDERS if each in plan.edge}
         case "proxy":
-            own = {"MODE": plan.proxy, "SCALING": plan.mode, "CLONE": str(plan.number), "HOST": plan.host}
+            own = {"SCALING": plan.mode, "CLONE": str(plan.number), "HOST": plan.host}
             given[process] = {**plan.edge, **own}
     return given
 

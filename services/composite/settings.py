@@ -33,10 +33,6 @@ class Settings(EdgeSettings, KafkaSettings):
         default=8, ge=1, le=MAX_PAIRS, description="Most pairs that it can be scaled to; at least those at the start."
     )
     mode: Literal["z-composite", "xz"] = Field(default="z-composite", description="Scaling mode reported to clients.")
-    proxy: Literal["shared", "passthrough"] = Field(
-        default="shared",
-        description="How its proxy reaches the servers: one connection to each for all clients, or one per client.",
-    )
     port: int = Field(default=8601, ge=0, le=65535, description="Port of the public listener; 0 = a free one.")
     internal_port: int = Field(default=9601, ge=0, le=65535, description="Port of the internal listener; 0 = any free.")
 

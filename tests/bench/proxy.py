@@ -37,15 +37,13 @@ DIRECT = "server, direct clients"
 class Kind(NamedTuple):
     """A kind of proxy to measure."""
 
-    mode: str
     transport: str
     goal: float | None = None
 
 
 PROXIES: Final = {
-    "shared": Kind("shared", "unix", 1.15),
-    "passthrough": Kind("passthrough", "unix", 1.8),
-    "passthrough, TCP": Kind("passthrough", "tcp"),
+    "proxy": Kind("unix", 1.15),
+    "proxy, TCP": Kind("tcp"),
 }
 Rounds = list[dict[str, Block]]
 
@@ -104,7 +102,6 @@ async def proxied(directory: Path, kind: Kind, cores: tuple[int | None, int | No
             "DIEM_INTERNAL_KEY_FILE": directory / "internal.key",
             "DIEM_LOG_LEVEL": "warning",
             "DIEM_INTERNAL_SOCKETS": sockets or "",
-            "DIEM_PROXY_MODE": kind.mode,
             "DIEM_PROXY_PORT": port,
             "DIEM_PROXY_INTERNAL_PORT": internal,
             "DIEM_PROXY_METADATA_URLS": f'["ws://127.0.0.1:{watch_port}/watch"]',

@@ -35,15 +35,13 @@ SERVER_DOWN = pytest.param(
 )
 RUNS_Z = [
     replace(LOAD_Z, mode="z-client", faults=("kill-websocket",), seed=16),
-    replace(LOAD_Z, mode="z-proxy", proxy="shared", faults=("upstream-reset",), seed=17),
-    replace(LOAD_Z, mode="z-proxy", proxy="passthrough", faults=("kill-bridge",), seed=18),
+    replace(LOAD_Z, mode="z-proxy", faults=("upstream-reset", "kill-bridge"), seed=17),
 ]
 REPARTITIONED = [
     replace(LOAD_Z, mode="z-client", faults=("move-kill-bridge", "retire-rollback"), label="repartitioned", seed=21),
     replace(
         LOAD_Z,
         mode="z-proxy",
-        proxy="shared",
         faults=(MOVE, "prepare-kill-data"),
         label="repartitioned",
         seed=22,

@@ -35,16 +35,14 @@ LOAD_X = Scenario("x", clients=600, servers=3, max_servers=4)
 LOAD_Z = Scenario(clients=600, rate=300, servers=3, max_servers=4)
 RUNS_Z = (
     replace(LOAD_Z, mode="z-client"),
-    replace(LOAD_Z, mode="z-proxy", proxy="shared"),
-    replace(LOAD_Z, mode="z-proxy", proxy="passthrough"),
+    replace(LOAD_Z, mode="z-proxy"),
     replace(LOAD_Z, mode="z-composite"),
     # Two composites: each has every endpoint, and half of the clients.
     replace(LOAD_Z, mode="xz", servers=2, clones=2, max_servers=3),
 )
 RUNS_REPARTITION = (
     replace(LOAD_Z, mode="z-client"),
-    replace(LOAD_Z, mode="z-proxy", proxy="shared", servers=4),
-    replace(LOAD_Z, mode="z-proxy", proxy="passthrough", servers=2),
+    replace(LOAD_Z, mode="z-proxy", servers=4),
 )
 
 LOAD_DRAIN = Scenario(
@@ -71,8 +69,7 @@ LOAD_LEARNED = Scenario(
 )
 RUNS_LEARNED = (
     replace(LOAD_LEARNED, mode="z-client"),
-    replace(LOAD_LEARNED, mode="z-proxy", proxy="shared"),
-    replace(LOAD_LEARNED, mode="z-proxy", proxy="passthrough", traffic="files"),
+    replace(LOAD_LEARNED, mode="z-proxy", traffic="files"),
 )
 """Clients with stable common interests, for plans from their traffic."""
 
@@ -82,7 +79,7 @@ LAST_RELEASE = "a97755ef"
 RUNS_UPGRADE = (
     Scenario("single", clients=100),
     Scenario("x", clients=300, servers=2, max_servers=2),
-    Scenario("z-proxy", proxy="shared", clients=300, rate=300, servers=2, max_servers=2),
+    Scenario("z-proxy", clients=300, rate=300, servers=2, max_servers=2),
 )
 
 
@@ -94,9 +91,8 @@ def scenarios(mode: str, seed: int) -> list[Scenario]:
     found = _scenarios(mode, seed)
     if SIZE is not RunSize.SMOKE:
         return found
-    # That of mode z has what those of no other mode have.
-    of_no_other = (run for run in found if mode == "z" and run.proxy == "passthrough")
-    run = next(of_no_other, found[0])
+    # Of mode z that with a proxy, which no other mode has.
+    run = found[1] if mode == "z" else found[0]
     return [replace(run, faults=run.faults[:1])]
 
 

@@ -36,7 +36,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--t-conv", type=float, help="seconds within which all have converged after a change")
     add("--t-heal", type=float, help="seconds within which all have converged after a fault")
     add("--servers", type=int, help="at first")
-    add("--proxy", choices=("shared", "passthrough"), help="in the modes with one")
     add("--traffic", choices=("files", "kafka", "off"), help="where it is recorded")
     add("--clones", type=int, help="in mode xz")
     add("--max-servers", type=int, help="that may be started later")

@@ -21,8 +21,6 @@ class Scenario:
     """
 
     mode: str = "single"
-    proxy: str | None = None
-    """Mode of the proxies, shared or passthrough; None = the default of ``diem up``."""
     seconds: float = 30.0
     """Shortest time of writing."""
     clients: int = 500
@@ -90,8 +88,7 @@ class Scenario:
         """Name of the bench file and the folder of histories."""
         if self.trace is not None:
             return self.label
-        proxy = [self.proxy] if self.proxy else []
-        return "-".join(["convergence", self.mode, *proxy, *([self.label] if self.label else self.faults)])
+        return "-".join(["convergence", self.mode, *([self.label] if self.label else self.faults)])
 
     @property
     def uses_kafka(self) -> bool:
@@ -110,8 +107,8 @@ class Scenario:
 
     @property
     def compresses(self) -> bool:
-        """Whether servers or proxies compress updates for some clients: not what proxies hand on as it is."""
-        return bool(self.data and self.compression) and self.proxy != "passthrough"
+        """Whether servers or proxies compress updates for some clients."""
+        return bool(self.data and self.compression)
 
     @property
     def bounds(self) -> Bounds:
@@ -133,7 +130,6 @@ class Scenario:
             "--max-servers": self.max_servers,
             "--clones": self.clones,
             "--drain-seconds": self.drain_seconds,
-            "--proxy": self.proxy,
             "--traffic": self.traffic,
         }
         options = [word for name, value in given.items() if value is not None for word in (name, str(value))]

@@ -8,7 +8,7 @@ SERVERS = ("websocket-1", "websocket-2")
 CLIENTS = 100
 
 
-def plan_of(proxy: str | None, now: float, then: float) -> Plan:
+def plan_of(mode: str, now: float, then: float) -> Plan:
     figures = {"max_over_mean_load": 1.02, "updates_us_per_s": 1500.0, "connections_us_per_s": 2500.0}
     of_two = {
         "current": {**figures, "fan_out": now / CLIENTS, "connections": now},
@@ -21,7 +21,7 @@ def plan_of(proxy: str | None, now: float, then: float) -> Plan:
         "write_us": 100.0,
         "idle_us_per_s": 1000.0,
     }
-    return Plan(1, 16, {}, servers=(2,), costs=costs, report={"proxy": proxy, "servers": {"2": of_two}})
+    return Plan(1, 16, {}, servers=(2,), costs=costs, report={"mode": mode, "servers": {"2": of_two}})
 
 
 def counted_of(connections: float, cpu: float = 7.5) -> Measured:
@@ -52,29 +52,29 @@ def missed(plan: Plan, before: float, after: float, said: str = "") -> list[str]
 
 
 def test_connections_are_to_be_as_predicted_and_fewer_than_before() -> None:
-    plan = plan_of(None, 190, 120)
+    plan = plan_of("z-client", 190, 120)
     assert missed(plan, 190, 124) == []
     assert missed(plan, 175, 120) == ["connections before, off the prediction"]
     assert missed(plan, 190, 127) == ["connections after, off the prediction"]
-    assert missed(plan_of("passthrough", 190, 185), 190, 185) == ["connections after, share of those before"]
+    assert missed(plan_of("z-client", 190, 185), 190, 185) == ["connections after, share of those before"]
 
 
-def test_shared_proxies_have_one_connection_to_each_server_before_and_after() -> None:
-    plan = plan_of("shared", 2, 2)
-    assert missed(plan, 2, 2, f"What changes: with shared proxies {STAY}; more") == []
+def test_proxies_have_one_connection_to_each_server_before_and_after() -> None:
+    plan = plan_of("z-proxy", 2, 2)
+    assert missed(plan, 2, 2, f"What changes: with proxies {STAY}; more") == []
     assert len(missed(plan, 2, 2)) == 1
     assert len(missed(plan, 2, 1, STAY)) == 1
 
 
 def test_what_no_placement_changes_is_part_of_the_predicted_cpu_time() -> None:
-    first, second = both(plan_of(None, 190, 120), 190, 120)
+    first, second = both(plan_of("z-client", 190, 120), 190, 120)
     frames, woken, idle = 10 * 120, 2 * 3 * 100, 2 * 1000
     assert first.predicted.cpu_ms_per_s == second.predicted.cpu_ms_per_s == (4000 + frames + woken + idle) / 1000
     assert first.counted.cpu_ms_per_s == 7.5
 
 
 def test_cpu_time_counts_as_the_effect_of_the_plan_whatever_the_speed_of_the_machine() -> None:
-    plan = plan_of(None, 190, 120)
+    plan = plan_of("z-client", 190, 120)
     for speed in (1.0, 1.6):
         first = counted_of(190, cpu=7.5 * speed)
         before = compare(plan, "current", first, first, CLIENTS)
@@ -88,12 +88,12 @@ def test_cpu_time_counts_as_the_effect_of_the_plan_whatever_the_speed_of_the_mac
 
 
 def test_work_is_of_updates_and_frames_by_the_costs_of_the_plan() -> None:
-    first, _ = both(plan_of(None, 190, 120), 190, 120)
+    first, _ = both(plan_of("z-client", 190, 120), 190, 120)
     assert first.counted.max_over_mean_work == 1.333  # (300 + 900) / ((1200 + 600) / 2)
 
 
 def test_table_has_the_predicted_beside_the_counted_and_a_dash_for_what_was_not_counted() -> None:
-    first, second = both(plan_of("shared", 2, 2), 2, 2)
+    first, second = both(plan_of("z-proxy", 2, 2), 2, 2)
     rows: list[dict[str, Any]] = [
         {side: getattr(each, side)._asdict() for side in ("predicted", "counted")} for each in (first, second)
     ]

@@ -75,8 +75,8 @@ def test_scenario_says_to_diem_up_what_it_runs() -> None:
     assert Scenario("x", servers=3, max_servers=4, brokers=3).options == [
         *("--servers", "3", "--max-servers", "4", "--brokers", "3"),
     ]
-    assert Scenario("z-proxy", proxy="passthrough", servers=2).options == [
-        *("--servers", "2", "--proxy", "passthrough", "--brokers", "1"),
+    assert Scenario("z-proxy", servers=2).options == [
+        *("--servers", "2", "--brokers", "1"),
     ]
     assert Scenario("xz", clones=2).options == ["--clones", "2", "--brokers", "1"]
     cluster = KafkaOptions("127.0.0.1:1", topic_prefix="t.", replication=1)
@@ -91,7 +91,7 @@ def test_run_in_mode_x_is_named_by_its_label_and_has_its_own_bounds() -> None:
     assert [Scenario(mode).bounds.t_conv for mode in ("x", "z-proxy", "single")] == [15, 15, 5]
 
 
-def test_runs_with_different_proxies_do_not_share_a_name() -> None:
+def test_runs_of_a_mode_do_not_share_a_name() -> None:
     names = [scenario.name for scenario in scenarios("z", 1)]
-    assert len(set(names)) == len(names) == 10
-    assert "convergence-z-proxy-passthrough-faults-3-brokers" in names
+    assert len(set(names)) == len(names) == 8
+    assert "convergence-z-proxy-faults-3-brokers" in names

@@ -1,7 +1,7 @@
 """A group of real servers, and a real proxy before them, without sockets: feeds, links and clocks are moved by hand.
 
 Everything that is on its way waits in a queue: records in logs, feeds behind them, snapshots, requests and frames on
-links. What the walks have in common is here; what a mode does with links and clients is in the walks.
+links.
 """
 
 import logging
@@ -27,7 +27,6 @@ from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.frames import FrameRun, Splitter, text_frame
 from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, PartitionMap, Phase, encode_entry, encode_head
 from diem.protocol.update import UPDATE, Change, encode
-from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
 from proxy.shared import SharedProxy
 from proxy.upstream import UpstreamListener
@@ -111,9 +110,7 @@ class Link(FakeUpstream):
 class Line(FakeLink):
     """Dialled when the walk opens it, to a real server."""
 
-    def __init__(
-        self, member: "Member", listener: UpstreamListener, resync: Callable[["Line", list[str]], None]
-    ) -> None:
+    def __init__(self, member: "Member", listener: UpstreamListener, resync: Callable[[list[str]], None]) -> None:
         super().__init__(member.url, listener)
         self.link: Link | None = None
         self._member = member
@@ -152,7 +149,7 @@ class Line(FakeLink):
                 continue
             message = messages.parse_server(piece.payload)  # type: ignore[union-attr]  # a server sends no control frames here
             if isinstance(message, messages.ResyncMessage):
-                self._resync(self, list(message.endpoints))
+                self._resync(list(message.endpoints))
             self.listener.message(self.url, message)
 
 
@@ -240,11 +237,8 @@ value is no update, in the place of one."""
 class Cluster:
     """Three servers of one group, their logs, the map, what a metadata service says of them, and clients of a proxy.
 
-    Which mode the proxy has is up to the subclass: it sets ``shared``, and knows the lines.
+    There is one line to each server for all clients.
     """
-
-    shared: SharedProxy | PassthroughProxy
-    fanout: Fanout
 
     def __init__(self, hints: str) -> None:
         self.clock = ManualClock()
@@ -260,6 +254,9 @@ class Cluster:
         self.members = [Member(self, number) for number in (1, 2, 3)]
         self.assigned = dict(enumerate(self.members))
         self.router = Router(1, AllowList(["127.0.0.0/8"]))
+        self.fanout = Fanout(framed=True)
+        self.shared = SharedProxy(self.fanout, self.router, self.clock, self.timers.later)
+        self.lines = [Line(member, self.shared, self.announced) for member in self.members]
         for name in NAMES:
             self.put(name)
         for member in self.members:
@@ -345,25 +342,13 @@ class Cluster:
     def member(self, url: str) -> Member:
         return next(member for member in self.members if member.url == url)
 
-    def lines(self) -> list[Line]:
-        raise NotImplementedError
-
-    # Clients, which mode decides about
-
-    def client(self) -> "WalkClient":
-        raise NotImplementedError
-
     def waits(self, client: "WalkClient") -> int:
         """Requests of a client that wait."""
-        raise NotImplementedError
+        return len(self.shared._pending.by_client.get(client.edge, ()))
 
-    def concerned(self, line: Line) -> Iterable["WalkClient"]:
-        """Clients that hear what comes by a line."""
-        raise NotImplementedError
-
-    def announced(self, line: Line, names: list[str]) -> None:
+    def announced(self, names: list[str]) -> None:
         """A ``resync`` arrives at the proxy: who has asked for these must hear of it, or of a later update."""
-        for client in self.concerned(line):
+        for client in self.clients:
             client.void |= client.wanted.intersection(names)
 
     # Time
@@ -384,7 +369,7 @@ class Cluster:
                     member.read_map()
                 member.read(1000)
             self._flush()
-            if not self.timers.waiting and all(line.link is not None for line in self.lines()):
+            if not self.timers.waiting and all(line.link is not None for line in self.lines):
                 return True
             self.advance(0.5)
         return False
@@ -393,7 +378,7 @@ class Cluster:
         busy = True
         while busy:
             busy = False
-            for line in list(self.lines()):
+            for line in self.lines:
                 line.open()
                 if (link := line.link) is None:
                     continue
@@ -411,7 +396,26 @@ class WalkClient(Client):
         self.cluster = cluster
         self.void: set[str] = set()
         """Endpoints of which a ``resync`` is due."""
+        self._newest: dict[str, int] = {}
+        """Endpoint -> the last version that came since it was answered."""
         super().__init__(cluster)
+
+    def _write(self, frame: bytes) -> None:
+        """Nothing comes before its answer, and versions only grow."""
+        super()._write(frame)
+        message = self.received[-1]
+        match message["type"]:
+            case "subscribed":
+                for name in message["endpoints"]:
+                    self._newest.pop(name, None)
+            case "update":
+                name, version = message["endpoint"], message["version"]
+                assert version > self._newest.get(name, 0), "an older version after a newer one"
+                self._newest[name] = version
+                self.take(message)
+            case "resync":
+                assert set(message["endpoints"]) <= self.confirmed, "a resync before subscribed, or after unsubscribed"
+                self.take(message)
 
     def unsubscribe(self, *names: str) -> None:
         self.void -= set(names)
@@ -428,7 +432,6 @@ class WalkClient(Client):
     def stop_reading(self) -> None:
         if not self.session.blocked:
             self.session.block()
-            self.cluster.shared.blocked(self.edge)
 
     def read_on(self) -> None:
         if self.session.blocked:
@@ -452,7 +455,7 @@ class Walk:
         self.cluster = cluster
         cluster.tell()
         self.clients = cluster.clients
-        self.clients += [cluster.client() for _ in range(clients)]
+        self.clients += [WalkClient(cluster) for _ in range(clients)]
 
     def run(self, walk: Iterable[tuple[Any, ...]]) -> None:
         for kind, *arguments in walk:
@@ -493,40 +496,34 @@ class Walk:
 
     # Links
 
-    def _line(self, number: int) -> Line | None:
-        lines = self.cluster.lines()
-        return lines[number % len(lines)] if lines else None
-
     def open(self, number: int) -> None:
-        if (line := self._line(number)) is not None:
-            line.open()
+        self.cluster.lines[number].open()
 
     def lose(self, number: int) -> None:
-        if (line := self._line(number)) is not None:
-            line.lose()
+        self.cluster.lines[number].lose()
 
     def answer(self, number: int) -> None:
-        if (line := self._line(number)) is not None and line.link is not None:
-            line.link.answer()
+        if (link := self.cluster.lines[number].link) is not None:
+            link.answer()
 
     def deliver(self, number: int, count: int) -> None:
-        if (line := self._line(number)) is not None:
-            line.deliver(count)
+        self.cluster.lines[number].deliver(count)
 
     def serve(self, number: int) -> None:
         """The server answers all that it was asked, and everything arrives."""
-        if (line := self._line(number)) is not None and (link := line.link) is not None:
+        line = self.cluster.lines[number]
+        if (link := line.link) is not None:
             for _ in range(len(link.requests)):
                 link.answer()
             line.deliver(len(link.frames))
 
     def fill(self, number: int) -> None:
-        if (line := self._line(number)) is not None and line.link is not None:
-            line.link.fill()
+        if (link := self.cluster.lines[number].link) is not None:
+            link.fill()
 
     def drain(self, number: int) -> None:
-        if (line := self._line(number)) is not None and line.link is not None:
-            line.link.drain()
+        if (link := self.cluster.lines[number].link) is not None:
+            link.drain()
 
     # Clients
 
@@ -556,7 +553,7 @@ class Walk:
         number %= len(self.clients)
         before = self.clients[number]
         before.leave()
-        self.clients[number] = self.cluster.client()
+        self.clients[number] = WalkClient(self.cluster)
         self.clients[number].held = before.held
 
     def stop_reading(self, number: int) -> None:
@@ -571,6 +568,7 @@ class Walk:
     # What must be true in the end
 
     def end(self) -> None:
+        assert len(self.cluster.shared.relay.retained) <= len(self.cluster.shared.relocator.routes)
         for client in self.clients:
             client.read_on()
         self._settle()
@@ -598,15 +596,22 @@ class Walk:
             assert not client.void, "a resync was not passed on"
 
     def nothing_is_asked_for_in_vain(self) -> None:
-        raise NotImplementedError
+        wanted = {name for client in self.clients for name in client.wanted}
+        assert set(self.cluster.shared.relocator.routes) == wanted
+        assert self.registered() == dict.fromkeys(wanted, 1)
 
     def nothing_is_left(self) -> None:
-        raise NotImplementedError
+        shared = self.cluster.shared
+        assert not shared.relay.retained
+        assert not self.cluster.fanout.registry.entries
+        assert not shared.relocator.routes
+        assert not shared.load
+        assert not self.registered()
 
-    def registered(self, lines: Iterable[Line]) -> Counter[str]:
-        """Endpoint -> servers that have registered it on these lines, each where the router would send it."""
+    def registered(self) -> Counter[str]:
+        """Endpoint -> servers that have registered it, each where the router would send it."""
         found: Counter[str] = Counter()
-        for line in lines:
+        for line in self.cluster.lines:
             assert line.link is not None
             for name in line.link.endpoints:
                 owner = self.cluster.router.owner(name, current=line.url)
@@ -617,7 +622,6 @@ class Walk:
 
 _SOME_NAMES = [set(some) for size in range(1, len(NAMES) + 1) for some in combinations(NAMES, size)]
 _THREE = range(3)
-_LINES = range(6)
 _STEPS: dict[str, list[Sequence[Any]]] = {
     "put": [NAMES],
     "move": [NAMES, range(HOT, PARTITIONS)],
@@ -629,13 +633,13 @@ _STEPS: dict[str, list[Sequence[Any]]] = {
     "read_map": [_THREE],
     "redial": [_THREE],
     "spoil": [NAMES],
-    "open": [_LINES],
-    "lose": [_LINES],
-    "answer": [_LINES],
-    "deliver": [_LINES, [1, 2, 50]],
-    "serve": [_LINES],
-    "fill": [_LINES],
-    "drain": [_LINES],
+    "open": [_THREE],
+    "lose": [_THREE],
+    "answer": [_THREE],
+    "deliver": [_THREE, [1, 2, 50]],
+    "serve": [_THREE],
+    "fill": [_THREE],
+    "drain": [_THREE],
     "subscribe": [_THREE, _SOME_NAMES],
     "unsubscribe": [_THREE, _SOME_NAMES],
     "restrict": [_THREE, _SOME_NAMES],

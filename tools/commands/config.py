@@ -82,7 +82,7 @@ def config(
     servers: Annotated[int | None, servers_option("one for each host that has servers, in a composite 2")] = None,
     max_servers: Annotated[int | None, max_servers_option("the initial number")] = None,
     clones: Annotated[int | None, clones_option("one for each host that has servers")] = None,
-    proxy: ProxyOption = None,
+    proxy: ProxyOption = None,  # noqa: ARG001 - checked by its type
     hot: HotOption = None,
     sources: Annotated[
         Path | None,
@@ -164,7 +164,7 @@ def config(
         mode,
         state_dir,
         scaling=plan.Scaling(
-            servers, max_servers if max_servers is not None else _spareless(mode, servers, clones), clones, proxy
+            servers, max_servers if max_servers is not None else _spareless(mode, servers, clones), clones
         ),
         clients=clients,
         content=plan.Content(

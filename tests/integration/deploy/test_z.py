@@ -69,7 +69,7 @@ async def test_clients_that_ask_for_the_owner_are_served_by_every_clone(
 
 async def test_unmodified_clients_are_served_through_the_proxy(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
     # With time for a server that stops to be replaced, however slow the machine is; it ends before.
-    options = ("--mode", "z-proxy", "--servers", "2", "--proxy", "passthrough", "--drain-seconds", str(PATIENCE_S / 2))
+    options = ("--mode", "z-proxy", "--servers", "2", "--drain-seconds", str(PATIENCE_S / 2))
     async with up(tmp_path, *on_kafka, *options) as running:
         names = ["data", "metadata", "bridge-1", "bridge-2", "websocket-1", "websocket-2", "proxy-1"]
         assert list(running.pids()) == names

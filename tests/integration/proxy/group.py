@@ -316,7 +316,6 @@ class System:
 @contextlib.asynccontextmanager
 async def proxied(
     directory: Path,
-    mode: str = "shared",
     *,
     servers: int = 2,
     hot: tuple[str, ...] = (),
@@ -332,7 +331,6 @@ async def proxied(
         ProxySettings(
             internal_key_file=group.key_file,
             internal_sockets=group.sockets,
-            mode=mode,  # type: ignore[arg-type] # the settings check it
             port=free_port(),
             internal_port=free_port(),
             metadata_urls=[f"ws://127.0.0.1:{group.watch.port}/watch"],

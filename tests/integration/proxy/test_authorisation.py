@@ -18,7 +18,6 @@ from tests.support.patience import until
 from tests.support.tokens import Issuer, key_set
 
 ISSUER = Issuer()
-both = pytest.mark.parametrize("mode", ["shared", "passthrough"])
 
 
 def token(*prefixes: str) -> str:
@@ -66,16 +65,15 @@ class Recorder:
 
 
 @contextlib.asynccontextmanager
-async def system_with_tokens(directory: Path, mode: str) -> AsyncIterator[System]:
+async def system_with_tokens(directory: Path) -> AsyncIterator[System]:
     keys = directory / "keys.json"
     keys.write_bytes(key_set(ISSUER))
-    async with proxied(directory, mode, anonymous="off", token_keys=[str(keys)]) as system:
+    async with proxied(directory, anonymous="off", token_keys=[str(keys)]) as system:
         yield system
 
 
-@both
-async def test_no_frame_names_an_endpoint_without_the_right_while_endpoints_move(tmp_path: Path, mode: str) -> None:
-    async with system_with_tokens(tmp_path, mode) as system:
+async def test_no_frame_names_an_endpoint_without_the_right_while_endpoints_move(tmp_path: Path) -> None:
+    async with system_with_tokens(tmp_path) as system:
         group = system.group
         (a, x), (b, y) = group.names(0, 2), group.names(1, 2)
         group.put(a, b, x, y)
@@ -116,9 +114,8 @@ async def test_no_frame_names_an_endpoint_without_the_right_while_endpoints_move
         assert sum('"unauthorised"' in frame for frame in stranger.frames) == 5
 
 
-@both
-async def test_nothing_follows_for_endpoints_that_a_refreshed_token_does_not_cover(tmp_path: Path, mode: str) -> None:
-    async with system_with_tokens(tmp_path, mode) as system, Recorder(system.url, token("/e")) as client:
+async def test_nothing_follows_for_endpoints_that_a_refreshed_token_does_not_cover(tmp_path: Path) -> None:
+    async with system_with_tokens(tmp_path) as system, Recorder(system.url, token("/e")) as client:
         group = system.group
         (a, x), (b, y) = group.names(0, 2), group.names(1, 2)
         await client.subscribe(a, x, b, y)
@@ -152,9 +149,8 @@ async def test_nothing_follows_for_endpoints_that_a_refreshed_token_does_not_cov
         assert [set(message["rejected"]) for message in client.naming([x, y], ended)] == [{x, y}]
 
 
-@both
-async def test_rights_that_come_back_bring_the_updates_back(tmp_path: Path, mode: str) -> None:
-    async with system_with_tokens(tmp_path, mode) as system, Recorder(system.url, token("/")) as client:
+async def test_rights_that_come_back_bring_the_updates_back(tmp_path: Path) -> None:
+    async with system_with_tokens(tmp_path) as system, Recorder(system.url, token("/")) as client:
         (a, x) = system.group.names(0, 2)
         await client.subscribe(a, x)
         await client.has('"subscribed"', f'"{x}"')
@@ -168,9 +164,8 @@ async def test_rights_that_come_back_bring_the_updates_back(tmp_path: Path, mode
         assert (await system.status())["tokens"]["keys"] == 1
 
 
-@both
-async def test_handshake_with_a_token_of_another_issuer_is_refused(tmp_path: Path, mode: str) -> None:
-    async with system_with_tokens(tmp_path, mode) as system:
+async def test_handshake_with_a_token_of_another_issuer_is_refused(tmp_path: Path) -> None:
+    async with system_with_tokens(tmp_path) as system:
         with pytest.raises(InvalidStatus) as caught:
             async with Recorder(system.url, Issuer().token(time.time())):
                 pass

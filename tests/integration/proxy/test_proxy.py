@@ -1,4 +1,4 @@
-"""Unmodified clients of a real proxy with real servers: both modes keep the contract of a single server."""
+"""Unmodified clients of a real proxy with real servers: they keep the contract of a single server."""
 
 import asyncio
 import socket
@@ -13,8 +13,6 @@ from diem.links import unix_sockets
 from tests.integration.proxy.group import BufferedClient, System, proxied
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.stalls import stalls
-
-both = pytest.mark.parametrize("mode", ["shared", "passthrough"])
 
 
 def subscribe(*names: str, known: int | None = None, id_: int = 1) -> dict[str, Any]:
@@ -77,9 +75,8 @@ async def partial_status(client: BufferedClient, *, live: bool, name: str, withi
                 return
 
 
-@both
-async def test_subscriptions_at_two_servers_over_one_connection(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system, system.client() as client:
+async def test_subscriptions_at_two_servers_over_one_connection(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system, system.client() as client:
         (a,), (b,) = system.group.names(0), system.group.names(1)
         first = system.group.put(a)
         assert await subscribed(client, a, b) == {a: first, b: None}
@@ -87,7 +84,7 @@ async def test_subscriptions_at_two_servers_over_one_connection(tmp_path: Path, 
         version = system.group.put(a, b)
         assert await updates(client, a, b) == {a: version - 1, b: version}
         status = await system.status()
-        assert status["upstreams"] == (2 if mode == "shared" else 4)
+        assert status["upstreams"] == 2
         await client.send(unsubscribe(a))
         assert await client.receive() == {"type": "unsubscribed", "id": 2, "endpoints": [a]}
         system.group.put(a)
@@ -95,14 +92,10 @@ async def test_subscriptions_at_two_servers_over_one_connection(tmp_path: Path, 
         assert await updates(client, b) == {b: version}
 
 
-@both
-async def test_known_version_is_not_sent_again_and_gone_is_forwarded(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system, system.client() as client:
+async def test_known_version_is_not_sent_again_and_gone_is_forwarded(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system, system.client() as client:
         (name,) = system.group.names(0)
         version = system.group.put(name)
-        if mode == "passthrough":
-            assert await subscribed(client, name, known=version) == {name: version}
-            assert await client.receives_nothing()
         async with system.client() as other:
             assert await subscribed(other, name) == {name: version}
             assert await updates(other, name) == {name: version}
@@ -115,9 +108,8 @@ async def test_known_version_is_not_sent_again_and_gone_is_forwarded(tmp_path: P
                 assert (message["version"], message["gone"]) == (gone, True)
 
 
-@both
-async def test_client_with_an_older_version_is_sent_the_retained_update(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system, system.client() as first, system.client() as second:
+async def test_client_with_an_older_version_is_sent_the_retained_update(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system, system.client() as first, system.client() as second:
         (name,) = system.group.names(0)
         version = system.group.put(name)
         await subscribed(first, name, known=version)
@@ -125,9 +117,8 @@ async def test_client_with_an_older_version_is_sent_the_retained_update(tmp_path
         assert await updates(second, name) == {name: version}
 
 
-@both
-async def test_bad_names_and_names_over_the_limit_are_refused_by_the_proxy(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode, subscriptions=2) as system, system.client() as client:
+async def test_bad_names_and_names_over_the_limit_are_refused_by_the_proxy(tmp_path: Path) -> None:
+    async with proxied(tmp_path, subscriptions=2) as system, system.client() as client:
         a, b, c = system.group.names(0, 3)
         answer = await client.ask(subscribe(a, "bad name", b, c))
         assert answer["endpoints"].keys() == {a, b}
@@ -140,9 +131,8 @@ async def test_bad_names_and_names_over_the_limit_are_refused_by_the_proxy(tmp_p
         assert (await client.ask(unsubscribe("/not/subscribed")))["type"] == "unsubscribed"
 
 
-@both
-async def test_resync_is_forwarded_to_subscribers_only(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system, system.client() as client, system.client() as other:
+async def test_resync_is_forwarded_to_subscribers_only(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system, system.client() as client, system.client() as other:
         a, b = system.group.names(0, 2)
         await subscribed(client, a)
         await subscribed(other, b)
@@ -151,9 +141,8 @@ async def test_resync_is_forwarded_to_subscribers_only(tmp_path: Path, mode: str
         assert await other.receives_nothing()
 
 
-@both
-async def test_endpoints_follow_their_partition_to_another_server(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system, system.client() as client:
+async def test_endpoints_follow_their_partition_to_another_server(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system, system.client() as client:
         group = system.group
         (name,) = group.names(0)
         await subscribed(client, name)
@@ -163,9 +152,8 @@ async def test_endpoints_follow_their_partition_to_another_server(tmp_path: Path
         await reach(client, name, group.put(name))
 
 
-@both
-async def test_redirect_of_a_server_is_followed_before_the_next_snapshot(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system:
+async def test_redirect_of_a_server_is_followed_before_the_next_snapshot(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system:
         group = system.group
         (name,) = group.names(0)
         group.assign(dict.fromkeys(group.assigned, 1))
@@ -178,9 +166,8 @@ async def _subscriptions(system: System, server: int, count: int) -> bool:
     return bool((await system.server_status(server))["subscriptions"] == count)
 
 
-@both
-async def test_only_endpoints_of_a_lost_server_are_stale_and_they_recover(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system, system.client() as client, system.client() as other:
+async def test_only_endpoints_of_a_lost_server_are_stale_and_they_recover(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system, system.client() as client, system.client() as other:
         group = system.group
         (a,), (b,) = group.names(0), group.names(1)
         await subscribed(client, a, b)
@@ -197,9 +184,8 @@ async def test_only_endpoints_of_a_lost_server_are_stale_and_they_recover(tmp_pa
         assert await other.receives_nothing()
 
 
-@both
-async def test_subscription_at_a_stopped_server_is_answered_with_null_and_stale(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system, system.client() as client, stalls() as stalled:
+async def test_subscription_at_a_stopped_server_is_answered_with_null_and_stale(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system, system.client() as client, stalls() as stalled:
         group = system.group
         (a,), (b,) = group.names(0), group.names(1)
         version = group.put(a, b)
@@ -218,9 +204,8 @@ async def test_subscription_at_a_stopped_server_is_answered_with_null_and_stale(
         await reach(client, a, version - 1)
 
 
-@both
-async def test_hot_endpoint_moves_away_from_a_stopped_server(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode, hot=("/hot",)) as system, system.client() as client:
+async def test_hot_endpoint_moves_away_from_a_stopped_server(tmp_path: Path) -> None:
+    async with proxied(tmp_path, hot=("/hot",)) as system, system.client() as client:
         group = system.group
         await subscribed(client, "/hot")
         at = 0 if await _subscriptions(system, 0, 1) else 1
@@ -229,9 +214,8 @@ async def test_hot_endpoint_moves_away_from_a_stopped_server(tmp_path: Path, mod
         await reach(client, "/hot", group.put("/hot"))
 
 
-@both
-async def test_updates_and_subscriptions_continue_without_the_metadata_service(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system:
+async def test_updates_and_subscriptions_continue_without_the_metadata_service(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system:
         group = system.group
         group.watch.stop()
         await until(lambda: _metadata(system, connected=False))
@@ -265,9 +249,8 @@ async def _ready(system: System) -> bool:
     return bool((await system.status())["ready"])
 
 
-@both
-async def test_servers_outside_of_the_allow_list_are_never_dialled(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode, snapshot=False, allowed=["127.0.0.0/8:1"]) as system:
+async def test_servers_outside_of_the_allow_list_are_never_dialled(tmp_path: Path) -> None:
+    async with proxied(tmp_path, snapshot=False, allowed=["127.0.0.0/8:1"]) as system:
         system.group.publish_snapshot()
 
         async def refused() -> bool:
@@ -283,9 +266,8 @@ async def test_servers_outside_of_the_allow_list_are_never_dialled(tmp_path: Pat
             assert (await system.server_status(number))["proxies"] == 0
 
 
-@both
-async def test_subscriptions_and_links_end_with_their_clients(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system:
+async def test_subscriptions_and_links_end_with_their_clients(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system:
         names = [*system.group.names(0, 3), *system.group.names(1, 3)]
         async with system.client() as one, system.client() as two:
             await subscribed(one, *names)
@@ -302,14 +284,11 @@ async def _has(system: System, counts: dict[str, int]) -> bool:
     return counts.items() <= (await system.status()).items()
 
 
-@both
 @pytest.mark.parametrize("sockets", [True, False], ids=["unix", "tcp"])
-async def test_blocked_client_gets_the_latest_versions_when_it_reads_again(
-    tmp_path: Path, mode: str, sockets: bool
-) -> None:
+async def test_blocked_client_gets_the_latest_versions_when_it_reads_again(tmp_path: Path, sockets: bool) -> None:
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
-    async with proxied(tmp_path, mode, sockets=sockets) as system:
+    async with proxied(tmp_path, sockets=sockets) as system:
         sock.connect(("127.0.0.1", system.settings.port))
         async with system.client(sock=sock) as client:
             names = system.group.names(0, 20)
@@ -332,10 +311,7 @@ async def test_blocked_client_gets_the_latest_versions_when_it_reads_again(
             assert received < 300 * 20
 
 
-@both
-async def test_links_within_the_machine_use_unix_sockets(
-    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_links_within_the_machine_use_unix_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: set[Path | None] = set()
 
     def find_socket(directory: Path | None, host: str, port: int) -> Path | None:
@@ -345,7 +321,7 @@ async def test_links_within_the_machine_use_unix_sockets(
 
     find = unix_sockets.find_socket
     monkeypatch.setattr(unix_sockets, "find_socket", find_socket)
-    async with proxied(tmp_path, mode) as system:
+    async with proxied(tmp_path) as system:
         async with system.client() as client:
             await subscribed(client, *system.group.names(0), *system.group.names(1))
         ports = [bridge.port for bridge in system.group.bridges]
@@ -355,9 +331,8 @@ async def test_links_within_the_machine_use_unix_sockets(
     assert not list((tmp_path / "s").iterdir())
 
 
-@both
-async def test_stopping_proxy_closes_its_clients_with_1012(tmp_path: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system, system.client() as client:
+async def test_stopping_proxy_closes_its_clients_with_1012(tmp_path: Path) -> None:
+    async with proxied(tmp_path) as system, system.client() as client:
         await subscribed(client, *system.group.names(0))
         system.life.stop("test")
         with pytest.raises(ConnectionClosed) as closed:
@@ -365,12 +340,3 @@ async def test_stopping_proxy_closes_its_clients_with_1012(tmp_path: Path, mode:
                 await client.receive()
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1012
-
-
-async def test_passthrough_refuses_a_request_that_needs_more_links_than_allowed(tmp_path: Path) -> None:
-    async with proxied(tmp_path, "passthrough", upstreams=1) as system, system.client() as client:
-        (a,), (b,) = system.group.names(0), system.group.names(1)
-        await subscribed(client, a)
-        answer = await client.ask(subscribe(b, id_=7))
-        assert (answer["type"], answer["code"], answer["id"]) == ("error", "limit", 7)
-        await reach(client, a, system.group.put(a))

@@ -14,7 +14,7 @@ from diem.process.auth import SharedKey
 from diem.protocol import messages
 from diem.protocol.traffic import Counted, TrafficEvent, Type, decode
 from tests.integration.proxy.group import proxied
-from tests.integration.proxy.test_proxy import both, subscribe, subscribed, unsubscribe, updates
+from tests.integration.proxy.test_proxy import subscribe, subscribed, unsubscribe, updates
 from tests.support.patience import PATIENCE_S, until
 from tests.support.small import small_system
 
@@ -161,9 +161,8 @@ async def test_an_unwritable_directory_does_not_affect_clients(
         assert (await client.receive())["version"] == version
 
 
-@both
-async def test_a_proxy_records_clients_and_servers_record_counts(tmp_path: Path, recorded: Path, mode: str) -> None:
-    async with proxied(tmp_path, mode) as system:
+async def test_a_proxy_records_clients_and_servers_record_counts(tmp_path: Path, recorded: Path) -> None:
+    async with proxied(tmp_path) as system:
         one, two = system.group.names(0)[0], system.group.names(1)[0]
         async with system.client() as client:
             await subscribed(client, one, two, own="page-number-one")
@@ -193,14 +192,11 @@ async def test_a_proxy_records_clients_and_servers_record_counts(tmp_path: Path,
     assert counted(servers[0])[one] == Counted(1, 1)
     assert counted(servers[1])[two] == Counted(1, 1)
     shared = {one: Counted(1, 1), two: Counted(1, 1)}
-    assert counted(found) == (shared if mode == "shared" else {})
+    assert counted(found) == shared
 
 
-@both
-async def test_an_endpoint_that_moves_to_another_server_stays_subscribed(
-    tmp_path: Path, recorded: Path, mode: str
-) -> None:
-    async with proxied(tmp_path, mode) as system:
+async def test_an_endpoint_that_moves_to_another_server_stays_subscribed(tmp_path: Path, recorded: Path) -> None:
+    async with proxied(tmp_path) as system:
         (name,) = system.group.names(0)
         async with system.client() as client:
             await subscribed(client, name)

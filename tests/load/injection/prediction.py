@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from deploy.topology import ProxyMode
+from deploy.topology import Mode
 from metadata.plans.plan import Plan
 from tests.load.bench import Goal
 from tests.load.injection.measurement import Measured
@@ -65,7 +65,7 @@ def compare(plan: Plan, placement: str, before: Measured, counted: Measured, cli
         costs["update_us"] * counted.taken[server] + costs["delivery_us"] * counted.delivered[server]
         for server in counted.taken
     ]
-    shared = plan.report["proxy"] == ProxyMode.SHARED
+    behind_proxy = plan.report["mode"] != Mode.Z_CLIENT
     return Comparison(
         Figures(
             own["connections"],
@@ -75,8 +75,8 @@ def compare(plan: Plan, placement: str, before: Measured, counted: Measured, cli
         ),
         Figures(
             counted.connections,
-            # The links of shared proxies do not show the needs of clients.
-            None if shared else round(counted.connections / clients, 3),
+            # The links of proxies do not show the needs of clients.
+            None if behind_proxy else round(counted.connections / clients, 3),
             round(max(work) * len(work) / sum(work), 3),
             round(sum(counted.cpu.values()), 1),
         ),
@@ -86,7 +86,7 @@ def compare(plan: Plan, placement: str, before: Measured, counted: Measured, cli
 def goals_of(plan: Plan, proxies: int, before: Comparison, after: Comparison, said: str) -> list[Goal]:
     """Return the goals: connections and the effect on CPU time as predicted, and fewer connections.
 
-    With shared proxies connections are to stay as they are, as the plan states.
+    With proxies connections are to stay as they are, as the plan states.
     """
     predicted = after.predicted.cpu_ms_per_s / before.predicted.cpu_ms_per_s
     counted = after.counted.cpu_ms_per_s / before.counted.cpu_ms_per_s
@@ -96,7 +96,7 @@ def goals_of(plan: Plan, proxies: int, before: Comparison, after: Comparison, sa
         CPU_OFF_SHARE,
         round(abs(counted / predicted - 1), 3),
     )
-    if plan.report["proxy"] == ProxyMode.SHARED:
+    if plan.report["mode"] != Mode.Z_CLIENT:
         (servers,) = map(int, plan.report["servers"])
         return [
             cpu,

@@ -1,4 +1,4 @@
-"""Pending requests: subscribes in as few answers as possible, unsubscribes once every server has confirmed."""
+"""Subscribes that wait for servers are answered in as few parts as possible."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -8,11 +8,10 @@ import pytest
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import ManualClock
 from diem.protocol.messages import BAD_NAME, FORBIDDEN
-from proxy.pending import ANSWER_TIMEOUT_S, COALESCE_S, PendingSubscribe, PendingSubscribes, PendingUnsubscribes
+from proxy.pending import ANSWER_TIMEOUT_S, COALESCE_S, PendingSubscribe, PendingSubscribes
 from tests.unit.proxy.world import Timers
 
 CLIENT, OTHER = cast("EdgeConnection", "client"), cast("EdgeConnection", "other")
-ONE, TWO = "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:9102/ws"
 
 
 class Subscribes:
@@ -117,20 +116,3 @@ def test_requests_of_a_client_that_is_gone_are_dropped_unanswered(subscribes: Su
     subscribes.pending.drop(OTHER)
     assert subscribes.calls == []
     assert not subscribes.timers.waiting
-
-
-def test_unsubscribe_is_confirmed_once_when_every_server_has_confirmed() -> None:
-    confirmed: list[int] = []
-    pending = PendingUnsubscribes()
-    pending.sent(ONE, 1, ["/a"])
-    pending.sent(TWO, 1, ["/b"])
-    pending.add(["/a", "/b"], lambda: confirmed.append(7))
-    pending.add(["/a"], lambda: confirmed.append(8))
-    pending.add(["/never/subscribed"], lambda: confirmed.append(9))
-    assert confirmed == [9]
-    assert (len(pending), pending.urls) == (2, {ONE, TWO})
-    pending.confirmed(ONE, 1)
-    assert confirmed == [9, 8]
-    pending.lost(TWO)
-    assert confirmed == [9, 8, 7]
-    assert not pending

@@ -42,13 +42,13 @@ def test_endpoint_of_an_unassigned_partition_has_no_owner() -> None:
     assert router.owner(name_of(1)) is None
 
 
-def test_hot_endpoint_prefers_its_current_server_then_a_used_one_then_the_least_loaded() -> None:
+def test_hot_endpoint_prefers_its_current_server_then_the_least_loaded_used_one() -> None:
     router = router_with()
     router.apply(snapshot(A, B, hot=(b"/hot",)))
-    load = Counter({A.internal: 1})
-    assert router.owner("/hot", load=load) == B.internal
-    assert router.owner("/hot", used={A.internal}, load=load) == A.internal
-    assert router.owner("/hot", current=A.internal, used={B.internal}) == A.internal
+    assert router.owner("/hot") == A.internal
+    assert router.owner("/hot", used=Counter({B.internal: 1})) == B.internal
+    assert router.owner("/hot", used=Counter({A.internal: 2, B.internal: 1})) == B.internal
+    assert router.owner("/hot", current=A.internal, used=Counter({B.internal: 1})) == A.internal
     assert router.owner("/hot", current=A.internal, dead={A.internal}) == B.internal
     assert router.owner("/hot", current=A.internal, dead={A.internal, B.internal}) == A.internal
 

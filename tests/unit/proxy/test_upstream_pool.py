@@ -1,4 +1,4 @@
-"""Links to servers: redialled, with a bound on concurrent handshakes for each server."""
+"""Links to servers: each dialled by itself, and redialled."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from diem.links import refused_peers
 from diem.links.dialer import ClientConnection
+from diem.links.keepalive import LinkMonitor
 from diem.links.mutual_auth import IncompatiblePeer
 from diem.process import backoff
 from diem.process.allow_list import Address, AllowList
@@ -17,12 +18,16 @@ from diem.process.auth import SharedKey
 from diem.protocol.compatibility import Versions
 from proxy import upstream_pool as pool_module
 from proxy.upstream import Upstream
-from proxy.upstream_pool import MAX_DIALLING, UpstreamDialer, UpstreamLink
+from proxy.upstream_pool import UpstreamDialer, UpstreamLink
 from tests.support.patience import until
 from tests.unit.proxy.world import RecordingListener
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
 HANGING, HEALTHY = "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:9102/ws"
+
+
+def link_to(url: str, dialer: UpstreamDialer) -> UpstreamLink:
+    return dialer.link(url, RecordingListener(), LinkMonitor("server"))
 
 
 async def test_hanging_server_does_not_delay_a_dial_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,29 +40,11 @@ async def test_hanging_server_does_not_delay_a_dial_to_another(monkeypatch: pyte
 
     monkeypatch.setattr(pool_module, "dial", dial)
     dialer = UpstreamDialer(KEY)
-    for _ in range(MAX_DIALLING + 10):
-        UpstreamLink(HANGING, dialer, RecordingListener()).start()
-    UpstreamLink(HEALTHY, dialer, RecordingListener()).start()
+    link_to(HANGING, dialer).start()
+    link_to(HEALTHY, dialer).start()
     await until(lambda: HEALTHY in attempts)
-    assert attempts.count(HANGING) == MAX_DIALLING
     dialer.stop()
     await asyncio.sleep(0)
-
-
-async def test_dialling_slots_of_a_server_are_freed_with_its_last_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def dial(*_: object, **__: object) -> None:
-        raise OSError
-
-    monkeypatch.setattr(pool_module, "dial", dial)
-    dialer = UpstreamDialer(KEY)
-    for number in range(50):
-        link = UpstreamLink(f"ws://127.0.0.1:{number + 1}/ws", dialer, RecordingListener())
-        link.start()
-        await asyncio.sleep(0)
-        link.stop()
-    await asyncio.sleep(0.01)
-    assert not dialer.links
-    assert not dialer._slots
 
 
 async def test_link_that_opens_in_the_turn_of_its_time_out_is_not_dialled_again(
@@ -76,7 +63,7 @@ async def test_link_that_opens_in_the_turn_of_its_time_out_is_not_dialled_again(
 
     monkeypatch.setattr(pool_module, "dial", dial)
     monkeypatch.setattr(backoff, "full_jitter", lambda *_: 0.0)
-    link = UpstreamLink(HEALTHY, UpstreamDialer(KEY), RecordingListener())
+    link = link_to(HEALTHY, UpstreamDialer(KEY))
     link.start()
     for _ in range(20):
         await asyncio.sleep(0)
@@ -99,7 +86,7 @@ async def test_the_address_that_was_checked_is_dialled_and_no_other(monkeypatch:
     urls = ["ws://pair-0.pairs:9101/ws", HEALTHY, "ws://elsewhere:9101/ws"]
     with capture_logs() as logged:
         for url in urls:
-            UpstreamLink(url, dialer, RecordingListener()).start()
+            link_to(url, dialer).start()
         await until(lambda: len(dialled) >= 2 and logged)
     dialer.stop()
     assert sorted(dialled) == [(HEALTHY, "127.0.0.1"), ("ws://pair-0.pairs:9101/ws", "10.0.0.7")]
@@ -122,7 +109,7 @@ async def test_a_server_of_another_version_is_reported_and_dialled_again_after_a
     monkeypatch.setattr(backoff, "full_jitter", lambda *_: 0.0)
     monkeypatch.setattr(refused_peers, "refuse_versions", lambda *refusal: refused.append(refusal))
     dialer = UpstreamDialer(KEY)
-    UpstreamLink(HEALTHY, dialer, RecordingListener()).start()
+    link_to(HEALTHY, dialer).start()
     for _ in range(20):
         await asyncio.sleep(0)
     dialer.stop()

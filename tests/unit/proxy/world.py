@@ -1,4 +1,4 @@
-"""A proxy in shared mode without sockets: servers, links and clients are FIFO queues that a test advances."""
+"""A proxy without sockets: servers, links and clients are FIFO queues that a test advances."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -19,11 +19,9 @@ from diem.protocol.frames import BadFrame, FrameRun, Splitter, frames_of, text_f
 from diem.protocol.messages import Refusal, ServerMessage, Subscribe, Unsubscribe
 from diem.protocol.partition_map import Head, PartitionMap, partition_of
 from diem.protocol.update import encode
-from proxy.passthrough import PassthroughProxy
 from proxy.routing import Router
 from proxy.shared import SharedProxy
 from proxy.upstream import Upstream, UpstreamListener
-from proxy.upstream_pool import UpstreamDialer
 
 START = 1_700_000_000_000
 PARTITIONS = 2
@@ -63,7 +61,6 @@ class FakeUpstream:
         self.requests: deque[tuple[str, int, dict[str, int | None]]] = deque()
         self.data = False
         """Updates with data were asked for."""
-        self.inspected = False
 
     @property
     def itself(self) -> Upstream:
@@ -72,9 +69,6 @@ class FakeUpstream:
     @property
     def requested(self) -> list[tuple[str, dict[str, int | None]]]:
         return [(kind, known) for kind, _, known in self.requests]
-
-    def inspect(self, *, inspected: bool) -> None:
-        self.inspected = inspected
 
     def send_text(self, payload: bytes) -> None:
         message = orjson.loads(payload)
@@ -136,23 +130,6 @@ class FakeLink:
         self.listener.lost(self.url)
 
 
-class FakeDialer:
-    """A fake ``UpstreamDialer``: makes links of clients."""
-
-    def __init__(self, make: Callable[[str, UpstreamListener], FakeLink] = FakeLink) -> None:
-        self.links: dict[str, FakeLink] = {}
-        """Server -> latest link."""
-        self._make = make
-
-    @property
-    def itself(self) -> UpstreamDialer:
-        return cast("UpstreamDialer", self)
-
-    def client_link(self, url: str, listener: UpstreamListener, *_: object) -> FakeLink:
-        self.links[url] = self._make(url, listener)
-        return self.links[url]
-
-
 class Timers:
     """``call_later`` on a manual clock."""
 
@@ -201,7 +178,7 @@ class Environment(Protocol):
     def fanout(self) -> Fanout: ...
 
     @property
-    def shared(self) -> SharedProxy | PassthroughProxy: ...
+    def shared(self) -> SharedProxy: ...
 
 
 class Client:

@@ -57,8 +57,11 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["up", "--mode", "x", "--ca-file", "f"], 2, "diem: --ca-file is for --bootstrap-servers"),
         (["up", "--mode", "x", "--clones", "2"], 2, "diem: --clones is for --mode z-client and xz: x has none"),
         (["up", "--mode", "z-proxy", "--clones", "2"], 2, "diem: --clones is for --mode z-client and xz"),
-        (["up", "--mode", "z-client", "--proxy", "shared"], 2, "diem: --proxy is for --mode z-proxy, z-composite, xz"),
-        (["up", "--mode", "z-proxy", "--proxy", "x"], 2, "diem: Invalid value for '--proxy': 'x' is not one of"),
+        (
+            ["up", "--mode", "z-proxy", "--proxy", "passthrough"],
+            2,
+            "diem: Invalid value for '--proxy': passthrough has",
+        ),
         (["up", "--hot", "/a"], 2, "diem: --hot is for partitioned modes: every server of single has every endpoint"),
         (["up", "--mode", "xz", "--hot", "a"], 2, "diem: --hot: 'a' is not an endpoint name"),
         (["up", "--mode", "z-client", "--clones", "40", "--servers", "2"], 2, "diem: z-client runs 1 to 64 clones"),

@@ -24,10 +24,7 @@ from services.websocket.settings import Settings as WebSocketSettings
 from tests.support.certificates import Authority
 from tests.support.ports import free_port
 
-COMPOSED = pytest.mark.parametrize(
-    ("mode", "proxy"),
-    [(mode, proxy) for mode in Mode for proxy in ([] if mode.edge == "websocket" else ["passthrough"]) + ["shared"]],
-)
+COMPOSED = pytest.mark.parametrize("mode", Mode)
 HERE = "127.0.0.1"
 
 
@@ -59,10 +56,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Topology]:
 def composed(diem: Callable[..., int], found: list[Topology]) -> Callable[..., Topology]:
     """Return a function that calls ``diem up`` and returns what it would run."""
 
-    def call(mode: Mode, proxy: str, *options: str) -> Topology:
-        proxies = [] if mode.edge == "websocket" else ["--proxy", proxy]
+    def call(mode: Mode, *options: str) -> Topology:
         most = [] if mode is Mode.SINGLE else ["--max-servers", "2"]
-        assert diem("up", "--free-ports", "--mode", mode, *most, *proxies, *options) == 0
+        assert diem("up", "--free-ports", "--mode", mode, *most, *options) == 0
         return found.pop()
 
     return call
@@ -147,13 +143,13 @@ Composed = Callable[..., Topology]
 @COMPOSED
 @pytest.mark.parametrize("named", ["websocket", "proxy"])
 def test_all_who_have_clients_decide_alike_whichever_variable_says_how(
-    mode: Mode, proxy: str, named: str, *, composed: Composed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    mode: Mode, named: str, *, composed: Composed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(f"DIEM_{named.upper()}_ANONYMOUS", "off")
     monkeypatch.setenv(f"DIEM_{named.upper()}_TOKEN_KEYS", '["/acme.json"]')
     monkeypatch.setenv(f"DIEM_{named.upper()}_TOKEN_ISSUERS", '["acme", "diem"]')
     monkeypatch.setenv(f"DIEM_{named.upper()}_TOKEN_AUDIENCE", "market")
-    up = composed(mode, proxy)
+    up = composed(mode)
     expected = Answer(
         program_here=False,
         page_elsewhere=False,
@@ -168,30 +164,26 @@ def test_all_who_have_clients_decide_alike_whichever_variable_says_how(
 
 
 @COMPOSED
-def test_by_default_all_serve_programs_of_this_machine_without_a_token(
-    mode: Mode, proxy: str, composed: Composed
-) -> None:
-    up = composed(mode, proxy)
+def test_by_default_all_serve_programs_of_this_machine_without_a_token(mode: Mode, composed: Composed) -> None:
+    up = composed(mode)
     assert {(each.program_here, each.page_elsewhere) for each in answers(up).values()} == {(True, False)}
     assert reads_without_a_key(up)
 
 
 @COMPOSED
-def test_on_a_public_address_nobody_is_more_open_than_the_edge(
-    mode: Mode, proxy: str, composed: Composed, tmp_path: Path
-) -> None:
+def test_on_a_public_address_nobody_is_more_open_than_the_edge(mode: Mode, composed: Composed, tmp_path: Path) -> None:
     made = Authority(tmp_path).issue(["diem.example"])
     tls = ("--listen", "0.0.0.0", "--tls-certificate", str(made.certificate), "--tls-key", str(made.key))
-    up = composed(mode, proxy, *tls)
+    up = composed(mode, *tls)
     assert {(each.program_here, each.page_elsewhere) for each in answers(up).values()} == {(mode.behind_nginx, False)}
 
 
 @COMPOSED
 @pytest.mark.parametrize("auto", [(), ("--anonymous", "auto")])
 def test_behind_a_front_proxy_everybody_needs_a_token_or_a_key(
-    mode: Mode, proxy: str, auto: tuple[str, ...], composed: Composed, capsys: pytest.CaptureFixture[str]
+    mode: Mode, auto: tuple[str, ...], composed: Composed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    up = composed(mode, proxy, "--front-proxy", "127.0.0.1/32", *auto)
+    up = composed(mode, "--front-proxy", "127.0.0.1/32", *auto)
     assert not any(each.program_here or each.page_elsewhere for each in answers(up).values())
     assert not reads_without_a_key(up)
     assert "behind --front-proxy, all clients need a token" in capsys.readouterr().out
@@ -199,12 +191,12 @@ def test_behind_a_front_proxy_everybody_needs_a_token_or_a_key(
 
 @COMPOSED
 def test_anonymous_of_the_command_line_is_that_of_all_even_behind_a_front_proxy(
-    mode: Mode, proxy: str, composed: Composed, monkeypatch: pytest.MonkeyPatch
+    mode: Mode, composed: Composed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DIEM_PROXY_ANONYMOUS", "off")
     monkeypatch.setenv("DIEM_WEBSOCKET_ANONYMOUS", "auto")
     monkeypatch.setenv("DIEM_DATA_ANONYMOUS_READS", "on")
-    up = composed(mode, proxy, "--front-proxy", "127.0.0.1/32", "--anonymous", "on")
+    up = composed(mode, "--front-proxy", "127.0.0.1/32", "--anonymous", "on")
     assert {(each.program_here, each.page_elsewhere) for each in answers(up).values()} == {(True, True)}
     assert reads_without_a_key(up)
 

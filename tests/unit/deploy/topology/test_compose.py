@@ -10,7 +10,6 @@ from deploy.topology import (
     KafkaTopology,
     Mode,
     Ports,
-    ProxyMode,
     PublicAddress,
     Readiness,
     Traffic,
@@ -403,13 +402,12 @@ def test_z_client_has_addresses_of_metadata_service_and_running_servers() -> Non
 
 
 def test_z_proxy_exposes_only_the_proxy_which_may_dial_all_servers() -> None:
-    two = topology(Mode.Z_PROXY, 2, 3, kafka=CLUSTER, proxy=ProxyMode.PASSTHROUGH, per_address=9)
+    two = topology(Mode.Z_PROXY, 2, 3, kafka=CLUSTER, per_address=9)
     assert two.client_urls(3) == ("ws://127.0.0.1:8501/ws",)
     assert two.metadata_urls == ()
     assert json.loads(env(two, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8501, "path": "/ws"}]
     assert "DIEM_DATA_METADATA_SERVICES" not in env(two, "data")
     proxy = env(two, "proxy-1")
-    assert proxy["DIEM_PROXY_MODE"] == "passthrough"
     assert (proxy["DIEM_PROXY_PORT"], proxy["DIEM_PROXY_INTERNAL_PORT"]) == ("8501", "9501")
     assert json.loads(proxy["DIEM_PROXY_METADATA_URLS"]) == ["ws://127.0.0.1:9400/watch"]
     assert json.loads(proxy["DIEM_PROXY_ALLOWED"]) == [f"127.0.0.1/32:{port}" for port in (9101, 9102, 9103)]
@@ -425,7 +423,7 @@ def test_composite_gets_its_number_its_pairs_and_kafka() -> None:
     assert one.page_url == "http://127.0.0.1:8080/"
     variables = env(one, "composite-1")
     assert (variables["DIEM_COMPOSITE_NUMBER"], variables["DIEM_COMPOSITE_PAIRS"]) == ("1", "3")
-    assert (variables["DIEM_COMPOSITE_MODE"], variables["DIEM_COMPOSITE_PROXY"]) == ("z-composite", "shared")
+    assert variables["DIEM_COMPOSITE_MODE"] == "z-composite"
     assert (variables["DIEM_COMPOSITE_PORT"], variables["DIEM_COMPOSITE_INTERNAL_PORT"]) == ("8601", "9601")
     assert variables["DIEM_KAFKA_BOOTSTRAP_SERVERS"] == "h:1"
     xz = topology(Mode.XZ, 3, clones=2, kafka=CLUSTER)

@@ -33,7 +33,7 @@ def test_a_setting_of_the_table_reaches_every_way_to_run_a_mode(
     diem: Callable[..., int], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert env(topology(Mode.X, 2, kafka=CLUSTER), "websocket-2")[EXAMPLE] == "19102"
-    plan = CompositePlan(1, "xz", "shared", "127.0.0.1", 8601)
+    plan = CompositePlan(1, "xz", "127.0.0.1", 8601)
     inside = {child.name: child.env for child in children(plan, 2, lambda _name: Ports(20_001, 21_001))}
     assert inside["websocket-2"][EXAMPLE] == "121001"
     assert diem("config", "x") == 0

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from deploy.topology import BadTopology, Mode, ProxyMode, Sizes, sizes, sizes_of
+from deploy.topology import BadTopology, Mode, Sizes, sizes, sizes_of
 from tests.unit.deploy.topology.topologies import KAFKA, STATE, options_of
 
 
@@ -46,8 +46,6 @@ def test_default_maximum_leaves_room_for_more_servers(servers: int, most: int) -
         ({"mode": Mode.Z_CLIENT, "max_servers": 9, "clones": 8}, "--max-servers is between --servers .1. and 8, not 9"),
         ({"mode": Mode.XZ, "clones": 3, "max_servers": 2}, "--max-servers is between --clones .3. and 64, not 2"),
         ({"mode": Mode.XZ, "servers": 65}, "xz runs 1 to 64 WebSocket servers, not 65"),
-        ({"mode": Mode.Z_CLIENT, "proxy": ProxyMode.SHARED}, "--proxy is for --mode z-proxy, z-composite, xz"),
-        ({"mode": Mode.X, "proxy": ProxyMode.SHARED}, "--proxy is for --mode z-proxy, z-composite, xz: x has no proxy"),
         ({"mode": Mode.X, "hot": ("/a",)}, "--hot is for partitioned modes: every server of x has every endpoint"),
     ],
 )

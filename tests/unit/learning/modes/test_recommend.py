@@ -69,7 +69,7 @@ def test_others_carry_the_load_of_servers_that_fail() -> None:
 
 @pytest.mark.parametrize(
     "configuration",
-    [Configuration.SINGLE, Configuration.Z_SHARED, Configuration.Z_PASSTHROUGH, Configuration.Z_COMPOSITE],
+    [Configuration.SINGLE, Configuration.Z_PROXY, Configuration.Z_COMPOSITE],
 )
 def test_a_mode_with_one_process_for_all_clients_survives_nothing(configuration: Configuration) -> None:
     assert fit(configuration, SMALL, ROLES, NEEDS).fault is None

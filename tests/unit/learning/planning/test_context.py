@@ -4,7 +4,7 @@ import pytest
 
 from deploy.clients.data_service import BadUrl
 from deploy.system.state_dir import StateDir
-from deploy.topology import Mode, ProxyMode
+from deploy.topology import Mode
 from diem.errors import DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Head, PartitionMap, Phase
@@ -23,9 +23,9 @@ def process(name: str, url: str = "", report: dict[str, Any] | None = None) -> d
 def test_metadata_service_and_proxies_of_the_running_system_are_found() -> None:
     status = {
         "mode": "z-proxy",
-        "processes": [process("metadata", "http://m"), process("proxy-1", report={"mode": "passthrough"})],
+        "processes": [process("metadata", "http://m"), process("proxy-1")],
     }
-    assert system_from_status(status) == RunningSystem(("http://m",), Mode.Z_PROXY, ProxyMode.PASSTHROUGH, 1)
+    assert system_from_status(status) == RunningSystem(("http://m",), Mode.Z_PROXY, 1)
 
 
 def test_updates_that_are_written_together_are_those_of_the_running_data_service() -> None:
@@ -49,7 +49,7 @@ def test_children_of_composites_are_found() -> None:
         for n in (1, 2)
     ]
     found = system_from_status({"mode": "xz", "processes": composites})
-    assert found == RunningSystem(("http://1", "http://2"), Mode.XZ, None, 2)
+    assert found == RunningSystem(("http://1", "http://2"), Mode.XZ, 2)
 
 
 def test_mode_without_partitions_is_an_error() -> None:

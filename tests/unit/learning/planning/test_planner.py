@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from deploy.terminal import Terminal, plain_console
-from deploy.topology import Mode, ProxyMode
+from deploy.topology import Mode
 from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT, partition_of
@@ -104,8 +104,7 @@ def test_duplicate_process_names_are_a_warning(tmp_path: Path, capsys: pytest.Ca
 
 
 Z_CLIENT = RunningSystem(("http://m",), Mode.Z_CLIENT)
-SHARED = RunningSystem(("http://m",), Mode.Z_PROXY, ProxyMode.SHARED, 3)
-PASSTHROUGH = replace(SHARED, proxy=ProxyMode.PASSTHROUGH)
+Z_PROXY = RunningSystem(("http://m",), Mode.Z_PROXY, 3)
 
 
 @pytest.fixture
@@ -202,13 +201,13 @@ def test_a_budget_is_not_what_holds_back_where_nothing_better_is_known(traffic: 
 
 
 def test_connections_with_shared_proxies_are_those_of_the_proxies(traffic: Path) -> None:
-    found = made(traffic, running(), SHARED)
+    found = made(traffic, running(), Z_PROXY)
     figures = found.plan.report["servers"]["2"]
     assert {own["connections"] for name, own in figures.items() if name not in {"bounds", "gaps", "mode_x"}} == {6.0}
 
 
 def test_with_shared_proxies_a_plan_pays_by_the_sends_that_it_saves(traffic: Path) -> None:
-    found = made(traffic, running(), SHARED)
+    found = made(traffic, running(), Z_PROXY)
     figures = found.plan.report["servers"]["2"]
     now, then = figures["current"], figures["plan"]
     assert now["partitions_met"] > then["partitions_met"]
@@ -259,7 +258,7 @@ def test_measured_costs_are_in_the_plan(traffic: Path, tmp_path: Path) -> None:
     assert replace(plan, report={}).report == {}
 
 
-@pytest.mark.parametrize(("system", "frame"), [(Z_CLIENT, 9), (SHARED, 3.5), (PASSTHROUGH, 3.5)])
+@pytest.mark.parametrize(("system", "frame"), [(Z_CLIENT, 9), (Z_PROXY, 3.5)])
 def test_frames_have_the_cost_of_proxy_links_behind_proxies(
     traffic: Path, tmp_path: Path, system: RunningSystem, frame: float
 ) -> None:
@@ -321,7 +320,7 @@ def test_a_plan_within_the_capacity_of_servers_passes(options: dict[str, Any], f
     assert max(clients["servers"]["4"]) == pytest.approx(fullest, rel=0.02)
 
 
-@pytest.mark.parametrize("system", [SHARED, PASSTHROUGH, RunningSystem(("http://m",), Mode.XZ)], ids=["s", "p", "xz"])
+@pytest.mark.parametrize("system", [Z_PROXY, RunningSystem(("http://m",), Mode.XZ)], ids=["z-proxy", "xz"])
 def test_where_clients_connect_to_proxies_the_capacity_of_servers_does_not_count(system: RunningSystem) -> None:
     assert made_for_all(system, movement=0.01).plan.report["clients"] is None
 

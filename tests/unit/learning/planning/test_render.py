@@ -5,7 +5,7 @@ from rich.table import Table
 
 from deploy.clients.metadata import PlanStatus
 from deploy.terminal import plain_console
-from deploy.topology import Mode, ProxyMode
+from deploy.topology import Mode
 from learning.planning.render import forecast, obstacle, percent, plans_table, sentences, window_line
 from tests.unit.deploy.scripted_service import status
 
@@ -38,7 +38,6 @@ def report(**differences: Any) -> dict[str, Any]:
         "saves_us_per_s": 12_300.0,
         "costs": {"update_us": 5.0, "delivery_us": 10.0, "connection_us_per_s": 1.7, "source": "cost.json"},
         "mode": Mode.Z_CLIENT,
-        "proxy": None,
         **differences,
     }
 
@@ -116,17 +115,15 @@ def test_additional_cost_is_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "proxy", "falls", "stays"),
+    ("mode", "falls", "stays"),
     [
-        (Mode.Z_CLIENT, None, "the connections of clients", False),
-        (Mode.Z_PROXY, ProxyMode.PASSTHROUGH, "the connections of the proxies", False),
-        (Mode.Z_COMPOSITE, ProxyMode.SHARED, None, True),
-        (Mode.XZ, ProxyMode.PASSTHROUGH, "the connections of the proxies", False),
-        (None, None, "connections of clients, and of passthrough proxies", True),
+        (Mode.Z_CLIENT, "the connections of clients", False),
+        (Mode.Z_COMPOSITE, None, True),
+        (None, "connections of clients", True),
     ],
 )
-def test_effect_depends_on_the_mode(mode: Mode | None, proxy: ProxyMode | None, falls: str | None, stays: bool) -> None:
-    last = list(sentences(report(mode=mode, proxy=proxy)))[-1]
+def test_effect_depends_on_the_mode(mode: Mode | None, falls: str | None, stays: bool) -> None:
+    last = list(sentences(report(mode=mode)))[-1]
     assert ("connections stay one to each server for each proxy" in last) is stays
     assert ("231.0 -> 140.0 with 4 servers" in last) is (falls is not None)
     assert falls is None or falls in last

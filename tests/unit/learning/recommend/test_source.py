@@ -73,11 +73,11 @@ def test_a_data_service_that_has_just_started_or_does_not_answer_has_no_mean_rat
 
 
 def test_clients_of_proxies_are_counted_there_and_not_at_their_servers() -> None:
-    proxy = process("proxy-1", clients=50, subscriptions=500, mode="passthrough")
+    proxy = process("proxy-1", clients=50, subscriptions=500)
     now = status("z-proxy", *edges(50, 250), proxy)
     found = source_of(now, now, 1.0)
     assert (found.load.clients, found.load.subscriptions) == (50, 10)
-    assert found.present is Configuration.Z_PASSTHROUGH
+    assert found.present is Configuration.Z_PROXY
 
 
 def test_clients_of_z_client_count_once_however_many_connections_they_have() -> None:
@@ -92,7 +92,7 @@ def test_composites_are_the_clones_of_xz() -> None:
     children = [
         {"name": "websocket-1", "process": "websocket", "report": {"clients": 1}},
         {"name": "websocket-2", "process": "websocket", "report": {"clients": 1}},
-        {"name": "proxy-1", "process": "proxy", "report": {"clients": 40, "subscriptions": 80, "mode": "shared"}},
+        {"name": "proxy-1", "process": "proxy", "report": {"clients": 40, "subscriptions": 80}},
     ]
     now = status("xz", *(process(f"composite-{n}", children=children) for n in (1, 2, 3)), servers=3, clones=3)
     found = source_of(now, now, 1.0)
@@ -104,7 +104,7 @@ def test_composites_are_the_clones_of_xz() -> None:
 def test_every_mode_is_one_of_the_model(mode: Mode) -> None:
     found = source_of(status(mode), status(mode), 1.0).present
     assert found is not None
-    assert found.mode == mode
+    assert str(found) == mode
 
 
 def test_given_numbers_replace_those_of_the_source() -> None:

@@ -18,7 +18,7 @@ from services.composite.plan import Child, CompositePlan, child_names, children
 from tests.support.patience import PATIENCE_S, until
 
 FAKE = Path(__file__).parent / "fake_child.py"
-PLAN = CompositePlan(1, "z-composite", "shared", "127.0.0.1", 1)
+PLAN = CompositePlan(1, "z-composite", "127.0.0.1", 1)
 
 
 def fake(child: Child) -> tuple[str, ...]:

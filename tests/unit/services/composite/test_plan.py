@@ -17,7 +17,7 @@ from services.composite import main as composite
 from services.composite.plan import Child, CompositePlan, child_names, children
 from services.composite.settings import Settings
 
-PLAN = CompositePlan(3, "xz", "shared", "0.0.0.0", 8603, 4.0, {"ORIGINS": "[]", "PAGE_PORT": "8080"})
+PLAN = CompositePlan(3, "xz", "0.0.0.0", 8603, 4.0, {"ORIGINS": "[]", "PAGE_PORT": "8080"})
 PORTS = {name: Ports(20_000 + n, 21_000 + n) for n, name in enumerate(child_names(3))}
 
 
@@ -47,7 +47,6 @@ EXPECTED = {
     "proxy": {
         "NUMBER": "3",
         "CLONE": "3",
-        "MODE": "shared",
         "SCALING": "xz",
         "METADATA_URLS": f'["ws://127.0.0.1:{internal("metadata")}/watch"]',
         "ALLOWED": f'["127.0.0.1/32:{internal("websocket-1")}"]',

@@ -70,7 +70,7 @@ def test_every_error_is_one_line_and_writes_nothing(
         ["x-broadcast", "--standby", "b", *STORE],
         ["x", *KAFKA, "--servers", "3", "--max-servers", "4"],
         ["z-client", *KAFKA, "--clones", "2"],
-        ["z-proxy", *KAFKA, "--proxy", "passthrough", "--hot", "/a"],
+        ["z-proxy", *KAFKA, "--proxy", "shared", "--hot", "/a"],
         ["z-composite", *KAFKA, "--servers", "3"],
         ["xz", *KAFKA, "--clones", "3"],
     ],

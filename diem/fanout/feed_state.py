@@ -156,8 +156,6 @@ class FeedState:
             for endpoint in {endpoint for log in lost for endpoint in log.seen}:
                 if (heir := stream_of(endpoint)) is not None:
                     self._logs[heir].seen.add(endpoint)
-        if lost and self.suspect:
-            self.suspect = {e for e in self.suspect if stream_of is not None and stream_of(e) in self._logs}
         dropped = self._drop({endpoint for log in lost for endpoint in log.seen | log.unconfirmed})
         updated: dict[bytes, bytes] = {}
         for log in lost:

@@ -2,6 +2,7 @@
 
 Reading order: ``mapping`` (the keys of ``[source.mapping]``), ``grid`` (rows of cells, whatever the format), ``unpack``
 (archives and encodings), the readers ``delimited``, ``workbook``, ``trees`` (JSON and XML) and ``columnar`` (Parquet),
-``instants`` and ``numbers`` (cells), ``names`` (of endpoints), ``convert`` (rows to series or documents), ``reader``
-(a process of its own with bounds). Pure but for the last.
+``time_formats``, ``instants`` and ``numbers`` (cells), ``names`` (of endpoints), ``columns`` (those that a mapping
+names), ``series_builder`` (points of one series), ``convert`` (rows to series or documents), ``reader`` (a process of
+its own with bounds). Pure but for the last.
 """

@@ -11,10 +11,14 @@ CHUNK_ROWS: Final = 5_000
 
 
 class Chunk(NamedTuple):
-    """Consecutive rows, each with one cell for every column, and the number of each row's place."""
+    """Consecutive rows, each with one cell for every column, and the number of each row's place.
+
+    ``objects``: of formats with a structure, the value that each row comes from, for documents.
+    """
 
     rows: Sequence[Sequence[Cell]]
     places: Sequence[int]
+    objects: Sequence[object] = ()
 
 
 @dataclass(frozen=True, slots=True)

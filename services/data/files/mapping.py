@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from services.data.files.names import check_template, fields_of
+from services.data.files.time_formats import check_format
 from services.data.toml_table import Table
 
 ALL: Final = "*"
@@ -61,7 +62,7 @@ class Mapping(Table):
     )
 
     time: Column | list[Column] = Field(default="time", description="Column of the time, or columns to be joined.")
-    time_format: str = Field(
+    time_format: Annotated[str, AfterValidator(check_format)] = Field(
         default="", max_length=64, description="As %d.%m.%Y %H:%M; epoch or epoch_ms. Default: ISO 8601."
     )
     interval: str | None = Field(

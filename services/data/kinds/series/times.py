@@ -75,7 +75,7 @@ def parse_instant(text: str) -> Instant:
         raise ValueError(f"{text[:40]!r} is not a time like 2026-01-01T00:00:00Z or 2026-01-01T01:00:00+01:00{missing}")
     seconds = int(_parse(text).timestamp())
     # Most texts are canonical; writing them takes longer than all the rest.
-    return Instant(seconds, text) if len(text) == 20 and text[10] == "T" and text[19] == "Z" else _instant(seconds)
+    return Instant(seconds, text) if len(text) == 20 and text[10] == "T" and text[19] == "Z" else instant_of(seconds)
 
 
 def _parse(text: str) -> datetime:
@@ -165,18 +165,19 @@ class LocalClock:
         match = _TIME.fullmatch(text)
         if match is None:
             raise ValueError(f"{text[:40]!r} is not a time like 2026-01-01T00:00:00Z or, local, 2026-01-01T00:00")
-        return self._local(_parse(text), after, grid) if match["offset"] is None else parse_instant(text)
+        return self.resolve(_parse(text), after=after, grid=grid) if match["offset"] is None else parse_instant(text)
 
-    def _local(self, time: datetime, after: int, grid: int) -> Instant:
+    def resolve(self, time: datetime, *, after: int, grid: int) -> Instant:
+        """Return the instant of a local time without an offset; arguments and errors as of :meth:`instant`."""
         first, second = (_seconds(time.replace(tzinfo=self.zone, fold=fold)) for fold in (0, 1))
         if first > second:
             # PEP 495: fold 0 is a later instant than fold 1 only where clocks are put forward.
             if grid == DAY_S and _begins_a_day(first, self.zone, time):
-                return _instant(first)
+                return instant_of(first)
             raise ValueError(f"{time:%Y-%m-%dT%H:%M} does not exist in {self.zone.key}: the clocks were put forward")
         if first != second and grid != DAY_S and (first <= after or first % grid) and second % grid == 0:
-            return _instant(second)
-        return _instant(first)
+            return instant_of(second)
+        return instant_of(first)
 
 
 class TimeReader:
@@ -264,7 +265,8 @@ def _seconds(time: datetime) -> int:
     return int(time.astimezone(UTC).timestamp())
 
 
-def _instant(seconds: int) -> Instant:
+def instant_of(seconds: int) -> Instant:
+    """Return the instant of Unix seconds. Raises ValueError outside of the years 1970 to 2199."""
     if not 0 <= seconds < _END:
         raise ValueError(f"{iso_seconds(seconds)} is not within the years 1970 to 2199")
     return Instant(seconds, iso_seconds(seconds))

@@ -21,6 +21,7 @@ from services.data.sources.tables import (
     HttpConfig,
     InlineConfig,
     PrefixConfig,
+    SecretFile,
     SourceTable,
 )
 from services.data.toml_table import Table
@@ -212,6 +213,8 @@ def _known_names(document: dict[str, Any], location: Sequence[int | str]) -> tup
             return _fields(_model(kind, _tables(document, kind)[index])), "field"
         case ["source", int(), "endpoints", str(), str()]:
             return _fields(EndpointTable), "field"
+        case ["source", int(), "headers" | "query", str(), *_]:
+            return _fields(SecretFile), "field"
         case _:
             return (), "field"
 

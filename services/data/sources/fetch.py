@@ -1,18 +1,24 @@
 """Conditional GET with bounds on bytes, decoded bytes and redirects; reads are counted below the HTTP parser."""
 
 import asyncio
+import codecs
+import re
 import ssl
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
 
 import httpcore
 import httpx
+from httpx import codes
 
 from diem.process.http_transport import HttpTransport
 from services.data.errors import DataError
@@ -112,19 +118,68 @@ _HEAD_BYTES: Final = 256 * 1024
 _YIELD_EVERY: Final = 64
 """Chunks after which the event loop runs other tasks: the chunks of one read are iterated without a pause."""
 _MAX_VALIDATOR: Final = 1024
+_MAX_LINKS: Final = 8192
+"""Characters of Link fields."""
 _FRAMING: Final = frozenset({"content-length", "transfer-encoding"})
 """Fields without which a body is delimited by the connection's end (RFC 9112 section 6.3)."""
 
 
 @dataclass(eq=False)
 class PollFailed(DataError):
-    """A failed poll. ``retry_after`` is the server's Retry-After, if any."""
+    """A failed poll. ``retry_after`` is the server's Retry-After, if any; ``status`` that of its answer."""
 
     template = "{reason}"
     code = "poll_failed"
 
     reason: str
     retry_after: str = ""
+    status: int = 0
+
+
+HIDDEN: Final = "***"
+"""Stands for secrets in errors."""
+
+
+class Request(NamedTuple):
+    """A request to the server of a source.
+
+    Attributes:
+        method: GET or POST. url: with all parameters. headers: sent to the URL's own origin only. content: the body.
+        content_type: of the body. secrets: texts of secret files in the request. secret_query: parameters among them.
+        key: the request without its secrets.
+    """
+
+    method: str
+    url: httpx.URL
+    headers: Mapping[str, str] = MappingProxyType({})
+    content: bytes | None = None
+    content_type: str = ""
+    secrets: tuple[str, ...] = ()
+    secret_query: Mapping[str, str] = MappingProxyType({})
+    key: str = ""
+
+    def redact(self, text: str) -> str:
+        """Return a text with all secrets hidden."""
+        for secret in self.secrets:
+            forms = map(re.escape, (secret, quote(secret), quote(secret, safe=""), repr(secret)[1:-1]))
+            text = re.sub("|".join(forms), HIDDEN, text, flags=re.IGNORECASE)
+        return text
+
+    def is_echoed(self, body: bytes) -> bool:
+        """Return whether a body has one of the secrets, so that errors must not quote it."""
+        return any(secret.encode() in body for secret in self.secrets)
+
+    def following(self, url: httpx.URL) -> "Request":
+        """Return the request of a next page: the secret parameters are added to those that its URL has."""
+        missing = {name: text for name, text in self.secret_query.items() if name not in url.params}
+        return self._replace(url=with_query(url, missing.items()))
+
+
+def with_query(url: httpx.URL, query: Iterable[tuple[str, str]]) -> httpx.URL:
+    """Append parameters to those of a URL, which stay as they are written."""
+    added = urlencode(list(query), quote_via=quote)
+    given = url.query.decode("ascii")
+    return url.copy_with(query="&".join(filter(None, (given, added))).encode()) if added else url
 
 
 class Answer(NamedTuple):
@@ -136,12 +191,42 @@ class Answer(NamedTuple):
     body: bytes
     open_ended: bool = False
     """True if the body ends with the connection (no length, chunks or gzip), so that truncation is undetectable."""
+    url: httpx.URL = httpx.URL()
+    """Where it is from, after redirects."""
+    next_link: str = ""
+    """Target of the Link field with the relation next (RFC 8288); empty without one."""
+
+    @property
+    def charset(self) -> str:
+        """The character encoding that the Content-Type declares; empty without a known one."""
+        message = Message()
+        message["content-type"] = self.content_type
+        try:
+            return codecs.lookup(str(message.get_content_charset(""))).name
+        except (LookupError, ValueError):
+            return ""
+
+    @property
+    def utf8(self) -> bytes:
+        """The body, if it is text in another declared encoding: in UTF-8.
+
+        Raises:
+            PollFailed: it is not in that encoding.
+        """
+        charset = self.charset
+        if charset in {"", "utf-8", "ascii"} or "xml" in self.content_type:
+            return self.body
+        try:
+            # Servers mean this superset (WHATWG Encoding Standard), where both differ.
+            return self.body.decode("cp1252" if charset == "iso8859-1" else charset).encode()
+        except (UnicodeDecodeError, LookupError):
+            raise PollFailed(f"the body is not in the encoding {charset}, which its Content-Type declares") from None
 
 
 def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
     """Make a client without environment settings and cookies that accepts only gzip as a coding."""
     return httpx.AsyncClient(
-        headers={"Accept": "text/csv, application/json", "Accept-Encoding": "gzip", "User-Agent": "DIEM"},
+        headers={"Accept": "text/csv, application/json, */*;q=0.5", "Accept-Encoding": "gzip", "User-Agent": "DIEM"},
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         follow_redirects=False,
         trust_env=False,
@@ -151,54 +236,123 @@ def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.
 
 
 async def fetch(
-    client: httpx.AsyncClient, url: str, validators: Mapping[str, str], budget: ReadBudget, *, max_bytes: int
+    client: httpx.AsyncClient,
+    request: Request,
+    validators: Mapping[str, str],
+    budget: ReadBudget,
+    *,
+    max_bytes: int,
+    redirects: Collection[str] = (),
 ) -> Answer | None:
-    """Get ``url``; None if the server answers 304. Follows at most 3 redirects, to the same origin only.
+    """Send a request; None if the server answers 304.
 
-    ``budget`` is that of the client's connections.
+    Follows at most 3 redirects within the origin, and to the hosts ``redirects``, without the request's own header
+    fields. ``budget`` is that of the client's connections.
 
     Raises:
         PollFailed: the answer is not a complete body within the bounds.
         httpx.HTTPError: the connection or the HTTP exchange failed.
     """
-    here = origin = httpx.URL(url)
+    here, method, content = request.url, request.method, request.content
     for _ in range(MAX_REDIRECTS + 1):
         budget.left = _HEAD_BYTES
-        async with client.stream("GET", here, headers=dict(validators)) as response:
+        headers = dict(validators) | (dict(request.headers) if same_origin(here, request.url) else {})
+        if content is not None:
+            headers["Content-Type"] = request.content_type
+        async with client.stream(method, here, headers=headers, content=content) as response:
             if response.has_redirect_location:
                 here = _redirected(here, response)
-                if (here.scheme, here.host, _port(here)) != (origin.scheme, origin.host, _port(origin)):
-                    raise PollFailed(
-                        f"redirected ({response.status_code}) to another host; such redirects are not followed"
-                    )
+                check_target(here, request.url, redirects, f"redirected ({response.status_code})")
+                # A password in the configured URL belongs to this origin, and may be resent to it alone.
+                own = same_origin(here, request.url)
+                here = here.copy_with(userinfo=request.url.userinfo if own else b"")
+                if response.status_code not in {307, 308}:
+                    method, content = "GET", None
                 continue
             if response.status_code == 304 and validators:
                 return None
             if response.status_code != 200:
-                raise PollFailed(f"status {response.status_code}", response.headers.get("retry-after", ""))
+                raise PollFailed(_refusal(response), response.headers.get("retry-after", ""), response.status_code)
             # Each chunk is preceded by its length: tiny chunks have more of these than of data.
             budget.left = _HEAD_BYTES + 2 * max_bytes
             body = await _body(response, max_bytes)
+            _refuse_page(body, request)
             return Answer(
                 response.headers.get("content-type", ""),
                 _validators(response.headers),
                 body,
                 open_ended=response.headers.keys().isdisjoint(_FRAMING) and _coding(response) == "identity",
+                url=here,
+                next_link=_next_link(response),
             )
     raise PollFailed(f"redirected more than {MAX_REDIRECTS} times")
 
 
+_REMEDIES: Final = {
+    401: ": it needs a key or token that is valid (headers, query)",
+    403: ": it refuses the key or token, or this client (headers, query)",
+    429: ": it limits the number of requests: raise every, or lower per_minute",
+    503: ": it is overloaded, or being maintained",
+}
+
+
+def _refusal(response: httpx.Response) -> str:
+    phrase = codes.get_reason_phrase(response.status_code)
+    return f"status {response.status_code}{f' ({phrase})' * bool(phrase)}{_REMEDIES.get(response.status_code, '')}"
+
+
+_PAGE: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<(?:!--.*?--|\?xml[^>]*)>\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
+)
+_TITLE: Final = re.compile(rb"<title[^>]*>([^<]{1,300})<", re.IGNORECASE)
+_SEARCHED: Final = 4096
+"""Bytes of an HTML page in which it is recognised and its title is searched."""
+
+
+def _refuse_page(body: bytes, request: Request) -> None:
+    head = body[:_SEARCHED]
+    if _PAGE.match(head) is None:
+        return
+    found = _TITLE.search(head)
+    title = "" if found is None else " ".join(request.redact(found[1].decode(errors="replace")).split())
+    named = f", titled {title[:60]!r}," if title else ""
+    raise PollFailed(f"status 200, but an HTML page{named} instead of data: check url, and the key if one is needed")
+
+
+def _next_link(response: httpx.Response) -> str:
+    links = response.links.items() if len(response.headers.get("link", "")) <= _MAX_LINKS else ()
+    return next((link["url"] for relations, link in links if relations and "next" in relations.lower().split()), "")
+
+
 def _redirected(here: httpx.URL, response: httpx.Response) -> httpx.URL:
     try:
-        there = here.join(response.headers["location"])
+        return here.join(response.headers["location"]).copy_with(fragment=None)
     except (httpx.InvalidURL, ValueError):
         raise PollFailed(f"redirected ({response.status_code}) to an invalid address") from None
-    # A password in the configured URL belongs to this origin, and may be resent to it.
-    return there.copy_with(userinfo=here.userinfo, fragment=None)
 
 
 def _port(url: httpx.URL) -> int | None:
     return url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def same_origin(one: httpx.URL, other: httpx.URL) -> bool:
+    """Return whether two URLs have the same scheme, host and port."""
+    return (one.scheme, one.host, _port(one)) == (other.scheme, other.host, _port(other))
+
+
+def check_target(target: httpx.URL, origin: httpx.URL, allowed: Collection[str], how: str) -> None:
+    """Check a URL from an answer: it has the origin, or one of the hosts ``allowed``, and TLS if the origin has it.
+
+    Raises:
+        PollFailed: it is elsewhere; the error begins with ``how``.
+    """
+    if same_origin(target, origin):
+        return
+    if target.scheme not in {"http", "https"} or (origin.scheme, target.scheme) == ("https", "http"):
+        raise PollFailed(f"{how} from {origin.scheme} to {target.scheme[:20]}; that is not followed")
+    if target.host not in allowed and f"{target.host}:{_port(target)}" not in allowed:
+        host = target.host[:100] if target.port is None else f"{target.host[:100]}:{target.port}"
+        raise PollFailed(f'{how} to another host, {host}, which is not followed: redirects = ["{host}"] allows it')
 
 
 def _validators(headers: httpx.Headers) -> dict[str, str]:

@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Final
@@ -17,7 +18,8 @@ from services.data.errors import DataError, InvalidDataset
 from services.data.kinds import series
 from services.data.kinds.series import Dataset, zone
 from services.data.large import run_sized
-from services.data.sources.fetch import Answer, BoundedTransport, PollFailed, ReadBudget, fetch, make_client
+from services.data.sources.fetch import Answer, BoundedTransport, PollFailed, ReadBudget, Request, fetch, make_client
+from services.data.sources.request import make_request
 from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
 from services.data.sources.tables import HttpConfig
 
@@ -50,14 +52,24 @@ _LONGEST_SLEEP_S: Final = 30.0
 Sleep = Callable[[float], Awaitable[None]]
 
 
+@dataclass(slots=True)
+class _Received:
+    """The last stored answer to a request: its validators, when it was received, and the digest of its body."""
+
+    key: str = ""
+    validators: dict[str, str] = field(default_factory=dict)
+    at: float = 0.0
+    digest: bytes = b""
+
+
 class HttpSource:
     """Polls ``config.url`` every ``config.every`` seconds, or at start and at each of the times ``config.at``.
 
     Failed polls are retried with exponential back-off and full jitter, no sooner than Retry-After (up to 15 minutes).
     Requests are conditional (ETag, Last-Modified), and scheduled ones follow a clock that is set back. Redirects are
-    followed to the same scheme, host and port only; proxies of the environment and cookies are ignored; ``max_bytes``
-    bounds the body, both coded and decoded. A failed or refused poll leaves the stored data unchanged. At most
-    ``max_endpoints`` different endpoints are accepted while the process runs.
+    followed to the same scheme, host and port, and to ``config.redirects``; proxies of the environment and cookies are
+    ignored; ``max_bytes`` bounds the body, both coded and decoded. A failed or refused poll leaves the stored data
+    unchanged. At most ``max_endpoints`` different endpoints are accepted while the process runs.
     """
 
     def __init__(
@@ -78,9 +90,7 @@ class HttpSource:
         self._uniform = uniform
         self._transport = transport
         self._budget = ReadBudget()
-        self._validators: dict[str, str] = {}
-        self._received_at = 0.0
-        self._stored = b""
+        self._received = _Received()
         self._names: set[str] = set()
         self._failures = 0
 
@@ -110,25 +120,40 @@ class HttpSource:
 
     async def poll(self, client: httpx.AsyncClient, sink: Sink) -> float:
         """Poll once; return the seconds to wait before the next poll."""
+        config, request = self._config, None
         try:
-            async with asyncio.timeout(self._config.timeout):
+            request = make_request(config, self._today())
+            if request.key != self._received.key:
+                self._received = _Received(request.key)
+            async with asyncio.timeout(config.timeout):
                 found = await fetch(
-                    client, self._config.url, self._conditions(), self._budget, max_bytes=self._config.max_bytes
+                    client,
+                    request,
+                    self._conditions(self._received),
+                    self._budget,
+                    max_bytes=config.max_bytes,
+                    redirects=config.redirects,
                 )
             if found is not None:
-                await self._store(found, sink)
+                await self._store(found, request, self._received, sink)
         except (DataError, httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as error:
-            self.health.failed(_text(error), fault=_fault(error))
+            text = _text(error)
+            self.health.failed(text if request is None else request.redact(text), fault=_fault(error))
             self._failures += 1
             return self._retry_delay_s(error)
         self.health.succeeded()
         self._failures = 0
         return self._scheduled()
 
-    def _conditions(self) -> dict[str, str]:
+    def _conditions(self, received: "_Received") -> dict[str, str]:
         """Return the validators to send."""
-        is_old = self._clock.monotonic() - self._received_at >= UNCONDITIONAL_EVERY_S
-        return {} if is_old and "If-None-Match" not in self._validators else self._validators
+        is_old = self._clock.monotonic() - received.at >= UNCONDITIONAL_EVERY_S
+        if self._config.method != "GET" or (is_old and "If-None-Match" not in received.validators):
+            return {}
+        return received.validators
+
+    def _today(self) -> date:
+        return datetime.fromtimestamp(self._now(), zone(self._config.zone)).date()
 
     def _now(self) -> float:
         return self._clock.wall_ms() / 1000
@@ -161,25 +186,30 @@ class HttpSource:
                 at = self._now() + left
                 self.health.scheduled(left)
 
-    async def _store(self, answer: Answer, sink: Sink) -> None:
+    async def _store(self, answer: Answer, request: Request, received: "_Received", sink: Sink) -> None:
         digest = blake2b(answer.body, digest_size=16).digest()
-        if digest != self._stored:
-            found = await run_sized(lambda: self._parse(answer), len(answer.body))
+        if digest != received.digest:
+            try:
+                found = await run_sized(lambda: self._parse(answer), len(answer.body))
+            except DataError:
+                if request.is_echoed(answer.body):
+                    raise InvalidDataset("it is not valid, and not shown because it has the secret in it") from None
+                raise
             self._names |= {dataset.endpoint for dataset in found}
             for start in range(0, len(found), series.WRITTEN_TOGETHER):
                 await sink(found[start : start + series.WRITTEN_TOGETHER], source=self.name)
         # Only now: a refused or unstored body must be fetched again.
-        self._stored, self._received_at = digest, self._clock.monotonic()
+        received.digest, received.at = digest, self._clock.monotonic()
         # A body possibly truncated at a line end is fetched again, changed or not.
-        self._validators = {} if answer.open_ended and self._is_csv(answer.content_type) else answer.validators
+        received.validators = {} if answer.open_ended and self._is_csv(answer.content_type) else answer.validators
 
     def _parse(self, answer: Answer) -> list[Dataset]:
         if self._is_csv(answer.content_type):
             if answer.open_ended and not answer.body.endswith((b"\n", b"\r")):
                 raise PollFailed("the response has no length and its last line does not end: it may be incomplete")
-            found = series.read_table(series.parse_csv(answer.body), self._declared)
+            found = series.read_table(series.parse_csv(answer.utf8), self._declared)
         else:
-            found = series.read_json(answer.body, self._declared)
+            found = series.read_json(answer.utf8, self._declared)
         (claim,) = self.claims
         for dataset in found:
             if not claim.covers(dataset.endpoint):

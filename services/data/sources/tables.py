@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Final, Literal, Self
+from urllib.parse import parse_qs, urlsplit
 
 import orjson
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from diem.protocol import endpoints
 from diem.protocol.update import MAX_DATA_BYTES
@@ -19,6 +19,7 @@ from services.data.kinds.series import zone as time_zone
 from services.data.kinds.series.quantities import MAX_AREA, MAX_QUANTITY, check_label, conversion
 from services.data.limits import MAX_TTL_S
 from services.data.sources.source import Claim
+from services.data.sources.templates import check_body, check_template
 from services.data.toml_table import Table
 
 
@@ -220,11 +221,80 @@ class DataTable(SourceTable):
         return EndpointDeclaration(self.unit, self.resolution, self.title, self.area, self.quantity)
 
 
+class SecretFile(Table):
+    """The value of a header field or parameter in a file, which is read at each request."""
+
+    file: Annotated[str, AfterValidator(_beside_the_file)] = Field(min_length=1)
+    prefix: str = Field(default="", max_length=100)
+
+
+def _value(raw: object, info: ValidationInfo) -> object:
+    if isinstance(raw, dict):
+        return SecretFile.model_validate(raw, context=info.context)
+    if isinstance(raw, str):
+        return raw
+    if type(raw) is int:
+        return str(raw)
+    raise ValueError('expected text in quotes, a whole number, or { file = "..." }')
+
+
+Value = Annotated[str | SecretFile, BeforeValidator(_value)]
+_OF_THE_CLIENT: Final = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect"}
+    | {"accept-encoding", "range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range"}
+    | {"proxy-authorization", "proxy-connection"}
+)
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
+
+
+def _headers(headers: dict[str, str | SecretFile]) -> dict[str, str | SecretFile]:
+    for name, value in headers.items():
+        if _HEADER.fullmatch(name) is None:
+            raise ValueError(f"{name[:40]!r} is not the name of a header field")
+        if name.lower() in _OF_THE_CLIENT:
+            raise ValueError(f"the HTTP client sets {name} itself")
+        if name.lower() == "content-type":
+            raise ValueError(f"use content_type, beside body, for {name}")
+        if isinstance(value, str) and re.fullmatch(r"[\t -~]*", value) is None:
+            raise ValueError(f"a header field has ASCII characters alone, unlike {name}")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise ValueError("the same field is there twice")
+    return headers
+
+
+def _query(query: dict[str, str | SecretFile]) -> dict[str, str | SecretFile]:
+    for name, value in query.items():
+        if isinstance(value, str):
+            try:
+                check_template(value)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+    return query
+
+
+_HOST: Final = r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
+Host = Annotated[str, AfterValidator(_matching(_HOST, "a host, such as cdn.example"))]
+
+
 class HttpConfig(DataTable):
     """A polled URL; with ``prefix``, the data names the endpoints."""
 
     type: Literal["http"]
-    url: Url
+    url: Annotated[Url, AfterValidator(check_template)]
+    headers: Annotated[dict[str, Value], AfterValidator(_headers)] = Field(
+        default={}, max_length=32, description="Header fields of every request."
+    )
+    query: Annotated[dict[str, Value], AfterValidator(_query)] = Field(
+        default={}, max_length=64, description="Parameters added to the URL."
+    )
+    method: Literal["GET", "POST"] = Field(default="GET", description="POST: the query is the body.")
+    body: Annotated[str, AfterValidator(check_body)] | None = Field(
+        default=None, max_length=65_536, description="Of a POST."
+    )
+    content_type: str = Field(default="application/json", pattern="^[ -~]{1,200}$", description="Of the body.")
+    redirects: list[Host] = Field(
+        default=[], max_length=16, description="Other hosts to which redirects may lead, without header fields."
+    )
     every: float = Field(default=10.0, ge=0.2, le=86_400, description="Seconds between two polls.")
     at: list[TimeOfDay] = Field(
         default=[], max_length=96, description="Instead: times of day (HH:MM in the zone), and at start."
@@ -234,6 +304,23 @@ class HttpConfig(DataTable):
     max_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=64 * 1024 * 1024, description="Largest body.")
     max_endpoints: int = Field(default=10_000, ge=1, le=50_000, description="Most endpoints that the data may name.")
     format: Literal["auto", "csv", "json"] = Field(default="auto", description="auto: by Content-Type, else by name.")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if fault := next(self._faults(), ""):
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        parts = urlsplit(self.url)
+        if "{" in parts.netloc:
+            yield "url: dates may be in its path and query, not in its host"
+        if (self.body is not None) != (self.method == "POST"):
+            yield "body and method = 'POST' belong together"
+        if parts.username is not None and any(name.lower() == "authorization" for name in self.headers):
+            yield "headers: Authorization is given by the user name in url, too"
+        if twice := self.query.keys() & parse_qs(parts.query, keep_blank_values=True).keys():
+            yield f"query: {min(twice)} is in url, too"
 
     @field_validator("at")
     @classmethod

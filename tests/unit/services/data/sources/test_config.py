@@ -13,7 +13,7 @@ from services.data.sources import config
 from services.data.sources.config import BadConfig, DirectoryConfig, HttpConfig, default_file, load
 from services.data.sources.runner import ClaimedTwice, ClaimIndex, SourceRunner
 from services.data.sources.source import Claim, Health, Sink
-from services.data.sources.tables import SourceTable
+from services.data.sources.tables import SecretFile, SourceTable
 from tests.unit.services.data.sources.toml import assert_fault, write
 
 GOOD = """\
@@ -138,7 +138,7 @@ def test_all_faults_are_reported_at_once_with_places_and_hints(tmp_path: Path) -
         'line 4, [[source]] 1 "prices": unknown field `ulr` (did you mean `url`?)',
         'line 5, [[source]] 1 "prices": unknown field `endpiont` (did you mean `endpoint` or `endpoints`?)',
         'line 7, [[source]] 1 "prices", quantity: price is not measured in MW, but in EUR/MWh or EUR/MW or EUR/tCO2',
-        'line 8, [[source]] 1 "prices": unknown field `evry` (did you mean `every`?)',
+        'line 8, [[source]] 1 "prices": unknown field `evry` (did you mean `every` or `query`?)',
         "line 12, [[source]] 2, time_scale: must be greater than 0",
         "line 13, [[source]] 2: unknown field `zonse` (did you mean `zones`?)",
         "line 17, [[source]] 3 \"market\", name: another source has the name 'market'",
@@ -193,6 +193,58 @@ def test_a_schedule_is_an_interval_or_times_of_day(tmp_path: Path) -> None:
         (at.replace("at =", "every = 5.0\nat ="), 'line 6, [[source]] 1 "prices", at: every and at exclude each other'),
     ):
         assert_fault(tmp_path, wrong, expected)
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        ("headers = { Host = 'x' }", "headers: the HTTP client sets Host itself"),
+        ("headers = { 'If-None-Match' = 'x' }", "headers: the HTTP client sets If-None-Match itself"),
+        ("headers = { content-type = 'x' }", "headers: use content_type, beside body, for content-type"),
+        ("headers = { 'a b' = 'x' }", "headers: 'a b' is not the name of a header field"),
+        ("headers = { a = 'é' }", "headers: a header field has ASCII characters alone, unlike a"),
+        ("headers = { a = 'x', A = 'y' }", "headers: the same field is there twice"),
+        ("headers = { a = { fil = 'x' } }", "headers: unknown field `fil` (did you mean `file`?)"),
+        ("headers = { a = { prefix = 'x' } }", "headers: missing field `file`"),
+        ("headers = { a = [1] }", 'headers: expected text in quotes, a whole number, or { file = "..." }'),
+        ("query = { day = '{dat}' }", "query: day: {dat} is not a date such as {date:%Y-%m-%d}, "),
+        ("method = 'PUT'", "method: expected 'GET' or 'POST'"),
+        ("body = '{date:%Q}'", "body: %Q in {date:%Q} is unknown: use %Y"),
+        ("redirects = ['https://a.example/']", "redirects: expected a host, such as cdn.example"),
+    ],
+)
+def test_a_fault_of_a_request_is_named_with_its_place(tmp_path: Path, new: str, expected: str) -> None:
+    text = GOOD.replace('endpoint = "/my', f'{new}\nendpoint = "/my')
+    assert_fault(tmp_path, text, f'line 5, [[source]] 1 "prices", {expected}')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("127.0.0.1:1", "{date}.example", "url: dates may be in its path and query, not in its host"),
+        ("endpoint", "method = 'POST'\nendpoint", "body and method = 'POST' belong together"),
+        ("endpoint", "body = 'x'\nendpoint", "body and method = 'POST' belong together"),
+        (".csv", ".csv?a=&b=1'\nquery = { a = 1 }#", "query: a is in url, too"),
+        (
+            "127.0.0.1",
+            "u:p@127.0.0.1:1/'\nheaders = { authorization = 'x' }#",
+            "headers: Authorization is given by the user name in url, too",
+        ),
+    ],
+)
+def test_fields_of_a_request_that_exclude_each_other_are_named(
+    tmp_path: Path, old: str, new: str, expected: str
+) -> None:
+    text = GOOD.replace('"http://127.0.0.1:1/prices.csv"', "'http://127.0.0.1:1/prices.csv'").replace(old, new, 1)
+    assert_fault(tmp_path, text, f'line 1, [[source]] 1 "prices": {expected}')
+
+
+def test_the_file_of_a_secret_is_relative_to_the_configuration_file(tmp_path: Path) -> None:
+    (source, _) = load(
+        write(tmp_path, GOOD.replace("endpoint", "headers = { a = { file = 'k' } }\nendpoint", 1))
+    ).source
+    assert isinstance(source, HttpConfig)
+    assert source.headers["a"] == SecretFile(file=str(tmp_path / "k"))
 
 
 DIRECTORY = """\

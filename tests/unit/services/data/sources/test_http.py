@@ -170,8 +170,8 @@ async def test_a_self_delimiting_body_needs_no_final_line_end() -> None:
     ("answer", "error"),
     [
         (lambda _r: httpx.Response(500), "status 500"),
-        (lambda _r: httpx.Response(302, headers={"Location": "http://127.0.0.1/"}), "redirects are not followed"),
-        (lambda _r: httpx.Response(200, text="<html>"), "line 1: this is an HTML page, not CSV"),
+        (lambda _r: httpx.Response(302, headers={"Location": "http://127.0.0.1/"}), "which is not followed"),
+        (lambda _r: httpx.Response(200, text="<html>"), "status 200, but an HTML page instead of data"),
         (lambda _r: httpx.Response(200, text=CSV.format("x")), "line 2: 'x' is not a number"),
         (lambda _r: httpx.Response(200, text=CSV.format(1) + " " * 2000), "more than 1000 bytes"),
     ],
@@ -307,14 +307,24 @@ async def test_redirects_are_followed_within_the_origin_and_at_most_three() -> N
 
 @pytest.mark.parametrize(
     "location",
-    ["https://source.example/", "//other.example/", "http://source.example:81/", "http://sub.source.example/"],
+    ["https://source.example", "http://other.example", "http://source.example:81", "http://sub.source.example"],
 )
 async def test_redirects_to_another_origin_are_not_followed(location: str) -> None:
     bench = Bench()
     bench.answer = lambda _request: httpx.Response(302, headers={"Location": location})
     await bench.poll()
-    assert bench.source.health.error == "redirected (302) to another host; such redirects are not followed"
+    host = location.partition("//")[2]
+    expected = f'redirected (302) to another host, {host}, which is not followed: redirects = ["{host}"] allows it'
+    assert bench.source.health.error == expected
     assert len(bench.requests) == 1
+
+
+async def test_a_redirect_from_https_to_http_is_not_followed_wherever_it_leads() -> None:
+    bench = Bench(url="https://source.example/", redirects=["source.example", "ftp.example"])
+    for location, scheme in (("http://source.example/", "http"), ("ftp://ftp.example/", "ftp")):
+        bench.answer = lambda _request, to=location: httpx.Response(302, headers={"Location": to})  # type: ignore[misc]
+        await bench.poll()
+        assert bench.source.health.error == f"redirected (302) from https to {scheme}; that is not followed"
 
 
 @pytest.mark.parametrize(

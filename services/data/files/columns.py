@@ -1,14 +1,19 @@
 """The columns of one grid that a mapping names."""
 
+import re
 from collections.abc import Sequence
 from itertools import compress
 from typing import Final
 
 from services.data.errors import InvalidDataset
+from services.data.files.delimited import DELIMITERS
 from services.data.files.grid import Chunk, Grid
 from services.data.files.mapping import ALL, Mapping
 from services.data.files.names import COLUMN, FILE, fields_of, split_heading
 
+_COMMENTS: Final = ("#", "%", "!", "/")
+_DATA: Final = re.compile(r"[-+.,:/TZ\s]*\d[-+.,:/TZ\s\d]*", re.ASCII)
+"""Numbers and times."""
 _SHOWN: Final = 200
 """Characters of the list of columns in an error."""
 
@@ -61,13 +66,18 @@ class Columns:
         if len(found) == 1:
             return found[0]
         fault = f"{len(found)} columns are named {name!r}" if found else f"there is no column {name!r}"
-        raise InvalidDataset(f"{fault}, but {self._known()} (key: {key})", self._grid.file)
+        raise InvalidDataset(f"{fault}, but {self._known()} ({self._remedy(key)})", self._grid.file)
 
     def _find(self, name: str) -> list[int]:
-        """Return the columns of this name; without an equal one, those whose name or heading differs in case alone."""
+        """Return the columns of this name; without an equal one, those whose name or heading differs in case alone.
+
+        A column without a heading is named by its number.
+        """
         columns, wanted = self._grid.columns, name.strip()
         if wanted in columns:
             return [index for index, column in enumerate(columns) if column == wanted]
+        if wanted.isdecimal() and 0 < int(wanted) <= len(columns) and not columns[int(wanted) - 1]:
+            return [int(wanted) - 1]
         folded = wanted.casefold()
         return [
             index
@@ -77,8 +87,19 @@ class Columns:
 
     def _known(self) -> str:
         known = ", ".join(filter(None, self._grid.columns)) or "none"
-        remedy = "; is there another delimiter, or header line" if len(self._grid.columns) == 1 else ""
-        return (known if len(known) <= _SHOWN else known[:_SHOWN] + " ...") + remedy
+        return known if len(known) <= _SHOWN else known[:_SHOWN] + " ..."
+
+    def _remedy(self, key: str) -> str:
+        """Return the keys that help where a column is missing: the header may be none, or not be divided."""
+        columns = self._grid.columns
+        if self._grid.place == "line" and any(map(_DATA.fullmatch, columns)):
+            return f"key: {key}; header = 0, if the file has none"
+        if len(columns) > 1 or self._grid.place != "line":
+            return f"key: {key}"
+        marks = [mark for mark in DELIMITERS if mark in columns[0]]
+        if columns[0][:1] in _COMMENTS:
+            return f"comment = {columns[0][:1]!r}"
+        return f"delimiter = {marks[0]!r}" if marks else "keys: header, delimiter"
 
     def select(self, chunk: Chunk) -> Chunk:
         """Return the rows that the mapping keeps."""

@@ -12,7 +12,8 @@ from services.data.files.mapping import Mapping
 
 MAX_LINE: Final = 1_000_000
 """Longest line in characters: a longer one would take gigabytes as cells."""
-_CANDIDATES: Final = ";\t|,"
+DELIMITERS: Final = ";\t|,"
+"""Of most files."""
 Row = list[str]
 
 
@@ -163,6 +164,6 @@ def _fitted(lines: _Lines, number: int, row: Row, width: int) -> Row:
     if len(row) > width and not any(map(str.strip, row[width:])):
         return row[:width]
     given = lines.mapping.delimiter
-    others = [mark for mark in _CANDIDATES if mark != given and row[0].count(mark) >= max(1, width - 1)]
+    others = [mark for mark in DELIMITERS if mark != given and row[0].count(mark) >= max(1, width - 1)]
     remedy = f"delimiter = {others[0]!r}" if len(row) == 1 and others else "keys: delimiter, section, comment"
     raise InvalidDataset(f"{len(row)} cells instead of {width} ({remedy})", lines.place(number))

@@ -33,6 +33,8 @@ class NumberReader:
         self._gaps = frozenset(["", *mapping.gaps])
         marks = _BLANKS if mapping.thousands in _BLANKS else {mapping.thousands or ""}
         self._marks = "".join(sorted(marks))
+        # Such as -999, which the shortest way would take for a value.
+        self._is_plain = mapping.decimal == "." and not any(map(_PLAIN.fullmatch, mapping.gaps))
         self._grouped = re.compile(_GROUPED.format(f"[{re.escape(self._marks)}]")) if mapping.thousands else None
 
     def read(self, cells: Sequence[Cell]) -> list[Value]:
@@ -52,7 +54,7 @@ class NumberReader:
         Raises:
             TypeError, ValueError: it needs a closer look.
         """
-        if self._decimal == "." and "" not in cells and _PLAIN.fullmatch(_SEPARATOR.join(cells)):
+        if self._is_plain and "" not in cells and _PLAIN.fullmatch(_SEPARATOR.join(cells)):
             return list(map(float, cells))
         gaps = self._gaps
         values = [None if (text := cell.strip()) in gaps else text for cell in cells]

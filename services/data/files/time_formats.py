@@ -36,6 +36,8 @@ ISO: Final = re.compile(
     r" ?(?P<z>[Zz]|UTC|[+-]\d\d(?::?\d\d)?)?)?",
     re.ASCII,
 )
+_NAMED: Final = rf"(?:\s*\({_DIRECTIVES['Z']}\))?"
+"""The name of the offset in parentheses, as ENTSO-E has it in the hours that clocks repeat: ``02:00 (CEST)``."""
 EPOCHS: Final = {"epoch": 1, "epoch_ms": 1000}
 _BLANKS: Final = re.compile(r"\s+")
 
@@ -57,6 +59,8 @@ def compile_format(text: str) -> re.Pattern[str]:
             raise ValueError(f"%{part} is none of {', '.join('%' + name for name in _DIRECTIVES)}")
         else:
             made.append(_DIRECTIVES[part])
+    if not {"z", "Z"} & set(given[1::2]):
+        made.append(_NAMED)
     try:
         return re.compile("".join(made), re.ASCII)
     except re.error:

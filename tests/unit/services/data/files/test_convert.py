@@ -159,8 +159,11 @@ def test_documents_of_rows() -> None:
 @pytest.mark.parametrize(
     ("text", "mapping", "message"),
     [
-        ("time;value\n1;2\n", "", "there is no column 'time', but time;value; is there another delimiter"),
-        ("a,b\n1,2\n", "", "there is no column 'time', but a, b (key: time)"),
+        ("time;value\n1;2\n", "", "there is no column 'time', but time;value (delimiter = ';')"),
+        ("a,b\nx,2\n", "", "there is no column 'time', but a, b (key: time)"),
+        ("01/01/2026 00:00,5.1\n", "", "but 01/01/2026 00:00, 5.1 (key: time; header = 0, if the file has none)"),
+        ("# made today\ntime,value\n", "", "there is no column 'time', but # made today (comment = '#')"),
+        ("My plant\n\ntime,value\n", "", "there is no column 'time', but My plant (keys: header, delimiter)"),
         ("time,value\n2026-01-01T00:00Z;1\n", "", "line 2: 1 cells instead of 2 (delimiter = ';')"),
         ("time,value\n1767225600,1\n", "", "line 2: '1767225600' is not a time like 2026-01-01T00:00 (key: time_for"),
         ("time,value\n01.02.2026,1\n", "", "line 2: '01.02.2026' is not a time like 2026-01-01T00:00 (key: time_form"),
@@ -180,6 +183,16 @@ def test_faults_name_the_place_the_text_and_the_key(text: str, mapping: str, mes
     with pytest.raises(InvalidDataset) as caught:
         converted(text, mapping)
     assert message in str(caught.value)
+
+
+def test_a_column_without_a_heading_is_named_by_its_number() -> None:
+    (made,) = converted(",value\n2026-01-01T00:00Z,1\n", 'time = "1"')
+    assert points(made) == [("2026-01-01T00:00", 1)]
+
+
+def test_a_gap_may_be_a_number() -> None:
+    (made,) = converted("time,value\n2026-01-01T00:00Z, -999\n2026-01-01T01:00Z,1\n", 'gaps = ["-999"]')
+    assert points(made) == [("2026-01-01T00:00", None), ("2026-01-01T01:00", 1)]
 
 
 def test_two_headings_of_one_name_are_refused() -> None:

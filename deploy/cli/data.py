@@ -21,7 +21,12 @@ from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.media_types import CSV, essence, kind_of
+from services.data.files.convert import in_thread
+from services.data.files.grid import InputFile
+from services.data.kinds import labels_of
 from services.data.limits import MAX_DATASET_BYTES
+from services.data.sources.config import layout_of
+from services.data.sources.tables import MappedTable
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -99,6 +104,14 @@ def put_command(
     ] = None,
     area: Annotated[str | None, typer.Option(help="Area of a series, such as a city or GR.")] = None,
     quantity: Annotated[str | None, typer.Option(help="What a series measures, such as price or load.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help="Layout of the file: that of a publisher, or a table of your own. Rows and columns may name endpoints "
+            "below ENDPOINT.",
+        ),
+    ] = None,
     title: TitleOption = None,
     ttl: TtlOption = None,
     if_match: IfMatchOption = None,
@@ -114,6 +127,13 @@ def put_command(
     service = _writable(endpoint, state_dir, url)
     # An event loop would delay Ctrl-C and SIGTERM until the end of standard input.
     content = read_file(file)
+    if preset is not None:
+        if media_type is not None or conditions:
+            raise typer.BadParameter("--preset excludes --type, --create and --if-match")
+        layout = layout_of(preset, endpoint, of_series | _given(title=title))
+        return run_change(
+            lambda: _put_converted(service, _write_key(state_dir, key_file), layout, (file, content), ttl)
+        )
     chosen = type_of_file(file, content, media_type, [f"--{name}" for name in of_series])
 
     async def store() -> None:
@@ -127,6 +147,18 @@ def put_command(
         _print_outcome(service, endpoint, "stored as", answer)
 
     return run_change(store)
+
+
+async def _put_converted(
+    service: DataService, key: SharedKey, layout: MappedTable, file: tuple[str, bytes], ttl: int | None
+) -> None:
+    """Store the endpoints of a file with a mapping, one after another."""
+    found = await in_thread(InputFile(*file), layout.mapping, layout.target)
+    for made in found:
+        labels = {name: text for name, text in labels_of(made.labels).items() if name in {"area", "quantity", "zone"}}
+        terms = labels | ({"title": made.title} if made.title else {}) | _given(ttl=ttl)
+        answer = await service.put(key, made.endpoint, Upload(made.content, made.media_type, terms))
+        _print_outcome(service, made.endpoint, "stored as", answer)
 
 
 def patch_command(

@@ -1,8 +1,9 @@
 """Converts files to representations by a mapping: rows to points of series, or to documents."""
 
+import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -45,6 +46,15 @@ class Target:
     declared: Declared
     prefix: str = ""
     name: str = ""
+
+
+Converter = Callable[[InputFile, Mapping, Target], Awaitable[list[Representation]]]
+"""What :func:`convert` does, beside the event loop."""
+
+
+async def in_thread(file: InputFile, mapping: Mapping, target: Target) -> list[Representation]:
+    """Convert in a thread of this process."""
+    return await asyncio.to_thread(convert, file, mapping, target)
 
 
 class _Rows(Protocol):

@@ -1,7 +1,8 @@
 """Loads ``diem.toml``: sources, plans, inline limits and prefixes. All faults are reported together, by line."""
 
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Mapping as Dictionary
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -11,6 +12,8 @@ from pydantic_core import PydanticCustomError
 
 from diem.errors import ConfigurationError, did_you_mean
 from services.data.access.plans import PlanConfig
+from services.data.files.mapping import Mapping
+from services.data.files.presets import BadPreset, load_preset
 from services.data.kinds.prefixes import Prefixes
 from services.data.sources import plugins
 from services.data.sources.faults import KINDS, ConfigFault, describe, in_order, place_fault, syntax_fault
@@ -20,6 +23,7 @@ from services.data.sources.tables import (
     EndpointTable,
     HttpConfig,
     InlineConfig,
+    MappedTable,
     PrefixConfig,
     SecretFile,
     SourceTable,
@@ -38,7 +42,7 @@ __all__ = [
 
 DEFAULTS: Final = "diem.defaults"
 """Entry point group with the path of a configuration file, used without a file of the operator."""
-TABLES: Final[Mapping[str, type[SourceTable]]] = {
+TABLES: Final[Dictionary[str, type[SourceTable]]] = {
     "directory": DirectoryConfig,
     "http": HttpConfig,
 }
@@ -69,7 +73,20 @@ def _source(raw: object, info: ValidationInfo) -> object:
         hint = did_you_mean(str(kind)[:40], [*TABLES, *plugins.installed()])
         unknown = {"kind": str(kind)[:40], "known": _known_types(), "hint": hint}
         raise PydanticCustomError("type", "unknown type '{kind}'{hint}; known are {known}", unknown)
+    if isinstance(raw.get("preset"), str) and issubclass(table, DataTable):
+        raw = _completed(raw, Path((info.context or {}).get("directory", "")))
     return table.model_validate(raw, context=info.context)
+
+
+def _completed(raw: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Return a table with the fields of its preset below its own, also those of its mapping."""
+    try:
+        preset = load_preset(raw["preset"], directory)
+    except BadPreset as error:
+        raise PydanticCustomError("preset", "{fault}", {"fault": str(error)}) from None
+    own = raw.get("mapping", {})
+    merged = {**preset.get("mapping", {}), **own} if isinstance(own, dict) else own
+    return {**preset, **raw, "mapping": merged}
 
 
 def _known_types() -> str:
@@ -101,6 +118,28 @@ class Config(Table):
     def prefixes(self) -> Prefixes:
         """The rules of all prefixes; raises ValueError if a schema cannot be used, which :func:`load` reports."""
         return Prefixes.of_all(each.rules for each in self.prefix)
+
+
+def layout_of(preset: str, endpoint: str, fields: Dictionary[str, str]) -> MappedTable:
+    """Return the table of a file that is stored by hand.
+
+    Args:
+        preset: its name, or the path of a file.
+        endpoint: the file's only endpoint, else the prefix of all.
+        fields: of the table, such as the unit.
+
+    Raises:
+        ConfigurationError: the preset is unknown, or it and the fields do not fit.
+    """
+    raw = {**load_preset(preset, Path()), **fields}
+    try:
+        several = Mapping.model_validate(raw.setdefault("mapping", {})).is_several
+        target = {"prefix" if several else "endpoint": endpoint}
+        return MappedTable.model_validate({"type": "file", "name": "file", **target, **raw})
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise ConfigurationError(f"{preset}{f', {place}' if place else ''}: {describe(fault)}") from None
 
 
 def default_file() -> Path | None:
@@ -215,6 +254,8 @@ def _known_names(document: dict[str, Any], location: Sequence[int | str]) -> tup
             return _fields(EndpointTable), "field"
         case ["source", int(), "headers" | "query", str(), *_]:
             return _fields(SecretFile), "field"
+        case ["source", int(), "mapping", str()]:
+            return _fields(Mapping), "field"
         case _:
             return (), "field"
 

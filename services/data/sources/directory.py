@@ -16,12 +16,14 @@ from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
-from services.data.kinds import series
+from services.data.files.convert import Converter, in_thread
+from services.data.files.grid import InputFile
+from services.data.files.names import segment
+from services.data.kinds import Representation, series
 from services.data.kinds.series import Dataset
-from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
-from services.data.sources.tables import DirectoryConfig
+from services.data.sources.source import Claim, Fault, Health, Sink, batched, fault_of
+from services.data.sources.tables import SUFFIXES, DirectoryConfig
 
-SUFFIXES: Final = (".csv", ".parquet")
 _IGNORED: Final = (".", "~", "#", "_")
 """First letters of hidden names and of editors' temporary names."""
 MAX_PATH: Final = 200
@@ -57,18 +59,19 @@ class DirectoryListing(NamedTuple):
     more: bool
 
 
-def is_data(name: str) -> bool:
+def is_data(name: str, suffixes: tuple[str, ...] = SUFFIXES) -> bool:
     """Return whether a name is a data file's: not hidden, not temporary, of a known format."""
-    return name.lower().endswith(SUFFIXES) and not name.startswith(_IGNORED)
+    return name.lower().endswith(suffixes) and not name.startswith(_IGNORED)
 
 
-def scan(directory: Path, only: str | None, max_files: int) -> DirectoryListing:
+def scan(directory: Path, only: str | None, max_files: int, suffixes: tuple[str, ...] = SUFFIXES) -> DirectoryListing:
     """List the data files of a directory; blocks.
 
     Args:
         directory: the directory.
         only: the only name to list; None for all.
         max_files: the number of files listed, first by name; at most ten times as many entries are scanned.
+        suffixes: ends of their names, in lower case.
 
     Raises:
         OSError: the directory cannot be read. A missing file is no error.
@@ -77,7 +80,7 @@ def scan(directory: Path, only: str | None, max_files: int) -> DirectoryListing:
         if only is not None:
             return DirectoryListing(_regular(directory, [only]), more=False)
         found = list(islice(entries, max_files * _ENTRIES_PER_FILE + 1))
-    names = sorted(entry.name for entry in found if is_data(entry.name))
+    names = sorted(entry.name for entry in found if is_data(entry.name, suffixes))
     more = len(names) > max_files or len(found) > max_files * _ENTRIES_PER_FILE
     return DirectoryListing(_regular(directory, names[:max_files]), more)
 
@@ -160,8 +163,10 @@ class DirectorySource:
         config: DirectoryConfig,
         clock: Clock,
         *,
+        convert: Converter = in_thread,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        self._convert = convert
         self.name = config.name
         self.health = Health(config.name, clock)
         self._config = config
@@ -195,11 +200,15 @@ class DirectorySource:
         """Scan once; return the seconds to wait before the next scan."""
         config = self._config
         try:
-            listing = await asyncio.to_thread(scan, self._path, config.file, config.max_files)
+            listing = await asyncio.to_thread(scan, self._path, config.file, config.max_files, config.suffixes)
         except OSError as error:
             self.health.failed(_directory_error(self._path, error), fault=Fault.UNREACHABLE)
             return min(config.every, RETRY_S)
-        self._files = {name: self._files.get(name, _File()) for name in listing.files}
+        names = list(listing.files)
+        if config.mapping is not None:
+            # Several files may have the same endpoints: the last one written decides.
+            names.sort(key=lambda name: listing.files[name].modified_ns)
+        self._files = {name: self._files.get(name, _File()) for name in names}
         firsts: dict[str, str] = {}
         faults = 0
         for name, file in self._files.items():
@@ -218,7 +227,10 @@ class DirectorySource:
         return config.every
 
     def _endpoint(self, name: str) -> str:
-        return self._config.endpoint or f"{self._config.prefix}/{Path(name).stem}"
+        """Return the endpoint of a file; with a mapping, each file has its own."""
+        if self._config.mapping is not None:
+            return name
+        return self._config.endpoint or f"{self._config.prefix}/{_segment(Path(name).stem)}"
 
     def _check_still_changing(self, file: _File) -> bool:
         """Report a file that has been changing for too long; return whether this is a new fault."""
@@ -258,12 +270,19 @@ class DirectorySource:
             return False
         digest = blake2b(body, digest_size=16).digest()
         if digest != file.digest:
-            await sink([await asyncio.to_thread(self._parse, name, endpoint, body)], source=self.name)
+            for found in batched(await self._parse(name, endpoint, body)):
+                await sink(found, source=self.name)
             file.digest = digest
         self.health.last_success_ms = self._clock.wall_ms()
         return True
 
-    def _parse(self, name: str, endpoint: str, body: bytes) -> Dataset:
+    async def _parse(self, name: str, endpoint: str, body: bytes) -> Sequence[Representation]:
+        config = self._config
+        if config.mapping is not None:
+            return await self._convert(InputFile(name, body), config.mapping, config.target)
+        return [await asyncio.to_thread(self._parse_plain, name, endpoint, body)]
+
+    def _parse_plain(self, name: str, endpoint: str, body: bytes) -> Dataset:
         endpoints.check_written(endpoint)
         if name.lower().endswith(".parquet"):
             try:
@@ -289,6 +308,16 @@ class DirectorySource:
         others = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
         fault = next(iter(faults_now), Fault.INVALID)
         self.health.failed(wrong[0] + others, times=faults, fault=fault, errors=wrong)
+
+
+def _segment(stem: str) -> str:
+    """Return the segment of an endpoint for a file; the stem itself if it can be one, or if nothing can."""
+    if endpoints.is_valid(f"/{stem}"):
+        return stem
+    try:
+        return segment(stem)
+    except InvalidDataset:
+        return stem
 
 
 def _directory_error(path: Path, error: OSError) -> str:

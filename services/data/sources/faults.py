@@ -53,7 +53,7 @@ def place_fault(text: str, document: Mapping[str, Any], location: Location, mess
     kind, index = str(location[0]), location[1]
     table = document[kind][index]
     fields = [part for part in location[2:] if isinstance(part, str) and part != "[key]"]
-    if fields[:1] != ["endpoints"]:
+    if fields[:1] not in (["endpoints"], ["mapping"]):
         fields = fields[:1]
     name = f' "{table["name"]}"' if isinstance(table, dict) and isinstance(table.get("name"), str) else ""
     shown = [".".join(fields)] if fields else []

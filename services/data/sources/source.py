@@ -1,6 +1,6 @@
 """The interface of sources: claims, health, and the sink for their datasets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
@@ -12,6 +12,7 @@ from diem.process.clock import Clock
 from diem.protocol.update import iso
 from services.data.errors import StoreUnavailable
 from services.data.kinds import Representation
+from services.data.kinds.series import WRITTEN_TOGETHER
 
 MAX_ERROR: Final = 300
 """Maximum length of a kept error text, possibly written by the failing side."""
@@ -110,6 +111,12 @@ class Health:
             "last_success": None if self.last_success_ms is None else iso(self.last_success_ms),
             "failures": self.failures,
         }
+
+
+def batched(found: Sequence[Representation]) -> Iterator[Sequence[Representation]]:
+    """Yield parts that are written in one transaction."""
+    for start in range(0, len(found), WRITTEN_TOGETHER):
+        yield found[start : start + WRITTEN_TOGETHER]
 
 
 def fault_of(error: Exception) -> Fault:

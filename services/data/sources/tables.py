@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from diem.protocol import endpoints
 from diem.protocol.update import MAX_DATA_BYTES
+from services.data.files.convert import Target
+from services.data.files.mapping import Mapping
 from services.data.kinds.kind import MAX_TITLE
 from services.data.kinds.prefixes import Fault, Prefix, schema_fault
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, parse_resolution, unit
@@ -163,6 +165,10 @@ class DataTable(SourceTable):
         default="", description="What is measured; a quantity of an installed package is served in its canonical unit."
     )
     zone: Zone = Field(default="UTC", description="Of times without an offset, as in Europe/Athens.")
+    preset: str | None = Field(
+        default=None, description="Fields of a publisher's feed, below those given here: its name, or a file NAME.toml."
+    )
+    mapping: Mapping | None = Field(default=None, description="Where the data of other files is than DIEM's own.")
     endpoints: dict[Endpoint, EndpointTable] = Field(
         default={}, max_length=10_000, description="What is different for one of several endpoints."
     )
@@ -186,6 +192,8 @@ class DataTable(SourceTable):
         given = [name for name in self.model_fields_set if getattr(self, name) is not None]
         if fault := "; ".join(self.conflicts(given)):
             raise ValueError(fault)
+        if self.mapping is not None and self.endpoint is not None and self.mapping.is_several:
+            raise ValueError("mapping: its rows or columns name several endpoints: use prefix in place of endpoint")
         for name in self.endpoints:
             if self.prefix is None or not name.startswith(self.prefix + "/"):
                 raise ValueError(f"endpoints: {name} is not below the prefix")
@@ -215,6 +223,16 @@ class DataTable(SourceTable):
         if endpoint is not None:
             return Declared(endpoint, self.describe(endpoint), clock=clock)
         return Declared(None, self._common, {name: self.describe(name) for name in self.endpoints}, clock)
+
+    @property
+    def target(self) -> Target:
+        """The endpoints of a file with a mapping, named after the file unless rows or columns have names."""
+        several = self.mapping is not None and self.mapping.is_several
+        return Target(self.declared(self.endpoint), self.prefix or "", self._name(several=several))
+
+    def _name(self, *, several: bool) -> str:
+        """Return the default template of names."""
+        return "{column}" if several else "{file}"
 
     @property
     def _common(self) -> EndpointDeclaration:
@@ -276,6 +294,12 @@ _HOST: Final = r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
 Host = Annotated[str, AfterValidator(_matching(_HOST, "a host, such as cdn.example"))]
 
 
+class MappedTable(DataTable):
+    """A file that is stored by hand."""
+
+    mapping: Mapping
+
+
 class HttpConfig(DataTable):
     """A polled URL; with ``prefix``, the data names the endpoints."""
 
@@ -331,8 +355,15 @@ class HttpConfig(DataTable):
         return times
 
 
+SUFFIXES: Final = (".csv", ".parquet")
+MAPPED_SUFFIXES: Final = (
+    *SUFFIXES, ".tsv", ".txt", ".json", ".xml", ".xlsx", ".xls", ".ods", ".gz", ".zip",
+)  # fmt: skip
+"""Files that are read with a mapping."""
+
+
 class DirectoryConfig(DataTable):
-    """A directory of CSV and Parquet files: ``file`` is ``endpoint``, or each file is ``prefix``/stem of its name."""
+    """A directory of files: ``file`` is ``endpoint``, or each file is ``prefix``/stem of its name."""
 
     type: Literal["directory"]
     path: Annotated[str, AfterValidator(_beside_the_file)] = Field(
@@ -345,10 +376,20 @@ class DirectoryConfig(DataTable):
 
     @field_validator("file")
     @classmethod
-    def _is_a_name(cls, name: str | None) -> str | None:
-        if name is not None and ("/" in name or not name.lower().endswith((".csv", ".parquet"))):
-            raise ValueError("expected the name of a .csv or .parquet file in the directory")
+    def _is_a_name(cls, name: str | None, info: ValidationInfo) -> str | None:
+        suffixes = SUFFIXES if info.data.get("mapping") is None else MAPPED_SUFFIXES
+        if name is not None and ("/" in name or not name.lower().endswith(suffixes)):
+            more = "" if suffixes is MAPPED_SUFFIXES else "; a mapping reads others"
+            raise ValueError(f"expected the name of a file in the directory, {' or '.join(suffixes)}{more}")
         return name
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Ends of the names of files that are read, in lower case."""
+        return SUFFIXES if self.mapping is None else MAPPED_SUFFIXES
+
+    def _name(self, *, several: bool) -> str:
+        return "{file}/{column}" if several else "{file}"
 
     @classmethod
     def conflicts(cls, given: Collection[str]) -> Iterator[str]:

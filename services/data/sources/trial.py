@@ -98,13 +98,13 @@ def _remedy(table: SourceTable, fault: Fault | None) -> str | None:
         case HttpConfig(), Fault.UNREACHABLE:
             return "correct `url`, or check its server; a running DIEM tries again by itself"
         case DataTable(), Fault.INVALID:
-            return "correct the data, or what diem.toml says of it (unit, resolution, quantity, zone)"
+            return "correct the data, or what diem.toml says of it (unit, resolution, quantity, zone, mapping)"
     return None
 
 
 def _where_data_comes_from(table: SourceTable) -> str | None:
     """Return the reason why a working source has no data."""
     if isinstance(table, DirectoryConfig):
-        wanted = "no .csv or .parquet file" if table.file is None else f"no {table.file}"
+        wanted = f"no file *{', *'.join(table.suffixes)}" if table.file is None else f"no {table.file}"
         return f"no data yet: there is {wanted} in {table.path}"
     return "no data yet"

@@ -293,3 +293,23 @@ def test_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"x" * (MAX_DATASET_BYTES + 1))
     with pytest.raises(UnusableFile, match="which no endpoint holds: split it"):
         read_file(str(tmp_path / "big"))
+
+
+def test_file_of_another_layout_is_put_by_a_preset(
+    diem: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    write_key: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "own.toml").write_text('resolution = "PT1H"\n[mapping]\ndelimiter = ";"\ntime = "t"\nvalue = "*"\n')
+    (tmp_path / "data.txt").write_text("t;Wind [MW];Solar [GW]\n2026-01-01T00:00;1;2\n")
+    server = Server(monkeypatch, httpx.Response(200, json={"version": 5, "changed": True}))
+    assert diem("put", "/p", "data.txt", *URL, "--preset", "own.toml", "--zone", "Europe/Berlin", "--area", "DE") == 0
+    wind, solar = server.requests
+    assert str(wind.url) == "http://h:1/v1/data/p/Wind?area=DE&title=Wind"
+    assert (wind.method, wind.headers["Content-Type"], wind.headers["Authorization"]) == ("PUT", SERIES, write_key)
+    assert wind.content == b'{"unit":"MW","resolution":"PT1H","points":[{"time":"2025-12-31T23:00:00Z","value":1}]}'
+    assert solar.url.path == "/v1/data/p/Solar"
+    assert diem("put", "/p", "data.txt", *URL, "--preset", "smrad") == 2
+    assert "there is no preset 'smrad' (did you mean `smard`?)" in capsys.readouterr().err

@@ -284,8 +284,14 @@ def test_a_byte_order_mark_is_skipped_and_another_encoding_is_named(tmp_path: Pa
     [
         ('endpoint = "/a"', 'line 1, [[source]] 1 "files": file and endpoint belong together'),
         ('prefix = "/files"\nfile = "a.csv"', 'line 1, [[source]] 1 "files": file and endpoint belong together'),
-        ('endpoint = "/a"\nfile = "a.txt"', 'line 6, [[source]] 1 "files", file: expected the name of a .csv'),
-        ('endpoint = "/a"\nfile = "../a.csv"', 'line 6, [[source]] 1 "files", file: expected the name of a .csv'),
+        (
+            'endpoint = "/a"\nfile = "a.txt"',
+            'line 6, [[source]] 1 "files", file: expected the name of a file in the directory, .csv or',
+        ),
+        (
+            'endpoint = "/a"\nfile = "../a.csv"',
+            'line 6, [[source]] 1 "files", file: expected the name of a file in the directory, .csv or',
+        ),
         ('prefix = "/files"\nevery = 0.0', 'line 6, [[source]] 1 "files", every: must be at least 0.05'),
     ],
 )

@@ -16,6 +16,7 @@ from pyarrow import parquet as pq
 from diem.process.clock import ManualClock
 from diem.protocol.update import iso
 from services.data.errors import StoreUnavailable
+from services.data.files.mapping import Mapping
 from services.data.kinds import Representation
 from services.data.sources.directory import DirectorySource, is_data
 from services.data.sources.source import Sink
@@ -296,14 +297,36 @@ async def test_entries_other_than_regular_files_are_ignored(bench: Bench) -> Non
 
 
 async def test_a_name_that_is_no_endpoint_is_reported(bench: Bench) -> None:
-    write(bench.path / "a b.csv", CSV.format(1))
-    (bench.path / os.fsdecode(b"a\xff.csv")).write_text(CSV.format(1))
+    write(bench.path / "%%.csv", CSV.format(1))
     write(bench.path / "c.csv", CSV.format(1))
     await bench.looks()
     assert bench.values == [("/files/c", b"1")]
-    assert "'/files/a b' is not an endpoint name" in str(bench.error)
-    assert str(bench.error).encode()
-    assert bench.failures == 2
+    assert "'/files/%%' is not an endpoint name" in str(bench.error)
+    assert bench.failures == 1
+
+
+async def test_characters_that_no_name_has_are_left_out_of_a_file_s(bench: Bench) -> None:
+    write(bench.path / "Wind Onshore [MW].csv", CSV.format(1))
+    (bench.path / os.fsdecode(b"a\xff.csv")).write_text(CSV.format(2))
+    await bench.looks()
+    assert bench.values == [("/files/Wind-Onshore-MW", b"1"), ("/files/a", b"2")]
+
+
+async def test_files_are_converted_by_a_mapping_and_the_last_written_decides(tmp_path: Path) -> None:
+    made = Bench(
+        tmp_path,
+        mapping=Mapping(delimiter=";", time="t", value="*", name="{column}"),
+        unit="MW",
+        resolution="PT1H",
+    )
+    for name, value, modified in (("b.txt", 1, 200), ("a.tsv", 2, 100)):
+        (made.path / name).write_text(f"t;Wind\n2026-01-01T00:00Z;{value}\n")
+        os.utime(made.path / name, (modified, modified))
+    await made.looks()
+    assert made.values[-1] == ("/files/Wind", b"1")
+    (made.path / "c.txt").write_text("t,Wind\n")
+    await made.looks()
+    assert "c.txt: there is no column 't', but t,Wind; is there another delimiter" in str(made.error)
 
 
 async def test_two_files_of_one_endpoint_do_not_overwrite_each_other(bench: Bench) -> None:

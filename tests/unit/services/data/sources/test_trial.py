@@ -73,7 +73,7 @@ FILES = CONFIG.partition("\n\n")[0]
 @pytest.mark.parametrize(
     ("name", "content", "error", "remedy"),
     [
-        ("gr.txt", CSV, None, "no data yet: there is no .csv or .parquet file in "),
+        ("gr.txt", CSV, None, "no data yet: there is no file *.csv, *.parquet in "),
         (
             "gr.csv",
             "time,value\n2026-01-01T00:00:00Z,x\n",

@@ -326,7 +326,7 @@ async def test_files_are_converted_by_a_mapping_and_the_last_written_decides(tmp
     assert made.values[-1] == ("/files/Wind", b"1")
     (made.path / "c.txt").write_text("t,Wind\n")
     await made.looks()
-    assert "c.txt: there is no column 't', but t,Wind; is there another delimiter" in str(made.error)
+    assert "c.txt: there is no column 't', but t,Wind (delimiter = ',')" in str(made.error)
 
 
 async def test_two_files_of_one_endpoint_do_not_overwrite_each_other(bench: Bench) -> None:

@@ -23,6 +23,7 @@ from services.data.files.mapping import Mapping
 from services.data.files.names import COLUMN, FILE, fields_of, fill, split_heading
 from services.data.files.numbers import BadCell, NumberReader
 from services.data.files.series_builder import SeriesBuilder
+from services.data.files.trees import read_json, read_xml
 from services.data.files.unpack import Member, text_of, unpack
 from services.data.kinds import KINDS, Representation
 from services.data.kinds.kind import MAX_TITLE, Body
@@ -75,16 +76,23 @@ def convert(file: InputFile, mapping: Mapping, target: Target, limits: Limits = 
     names = _Names(mapping, target, limits)
     rows: _Rows = _Documents(mapping, names) if mapping.kind == "document" else _Series(mapping, target, names)
     for member in unpack(file, mapping, limits):
-        rows.add(_grid(member, mapping, limits, "" if member.name == file.name else member.name), member.name)
+        rows.add(_grid(member, mapping, limits), member.name)
     found = rows.finish()
     if not found:
         raise InvalidDataset("there are no rows (keys: header, where, rows)")
     return found
 
 
-def _grid(member: Member, mapping: Mapping, limits: Limits, label: str) -> Grid:
+def _grid(member: Member, mapping: Mapping, limits: Limits) -> Grid:
     """Read a member."""
-    return read_delimited(text_of(member, mapping), mapping, limits, label)
+    match member.format:
+        case "csv":
+            return read_delimited(text_of(member, mapping), mapping, limits, member.label)
+        case "json":
+            return read_json(member.body, mapping, limits, member.label)
+        case "xml":
+            return read_xml(member.body, mapping, limits, member.label)
+    raise InvalidDataset(f"{member.format} is not read")
 
 
 class _Names:

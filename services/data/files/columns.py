@@ -54,7 +54,8 @@ class Columns:
         others = {*self.time, *self._wanted, *self.fields.values()}
         others |= {index for index in (self.unit, self.resolution, self.period, self.until) if index is not None}
         others |= {index for name in mapping.ignore for index in self._find(name)}
-        found = [index for index, name in enumerate(self._grid.columns) if name and index not in others]
+        own = self._grid.columns[: self._grid.own]
+        found = [index for index, name in enumerate(own) if name and index not in others]
         if not found:
             raise InvalidDataset(
                 f"no column is left for values (key: value); there are {self._known()}", self._grid.file

@@ -28,13 +28,15 @@ class Grid:
     Attributes:
         columns: names in the order of the cells; those without one are empty. chunks: raises DataError while iterated.
         place: the noun of a row's place in messages: ``line`` of a text, ``row`` of other formats, followed by its
-        number. file: the name of the file or member.
+        number. file: the name of the file or member. own: how many columns, the first ones, are of the rows themselves,
+        not of what is around them; None: all.
     """
 
     columns: Sequence[str]
     chunks: Iterator[Chunk]
     place: str = "line"
     file: str = ""
+    own: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,9 @@ class Mapping(Table):
         default=None, description="Column with an end, until which values stand for missing periods after them."
     )
 
-    value: Column | list[Column] = Field(default="value", description="Column of the value, or columns; *: all others.")
+    value: Column | list[Column] = Field(
+        default="value", description="Column of the value, or columns; *: all others of the rows."
+    )
     ignore: list[Column] = Field(default=[], max_length=200, description="Of value = '*': columns without values.")
     across: Literal["endpoint", "time", "period"] = Field(
         default="endpoint", description="Headings of several columns of values: endpoints, times of day, or periods."

@@ -245,12 +245,13 @@ class _Rows:
             columns.update(
                 dict.fromkeys(block.arrays if isinstance(block, _Arrays) else chain.from_iterable(block.rows))
             )
+        own = len(columns)
         for block in self._blocks:
             columns.update(block.around)
         most = min(self._limits.rows, self._limits.cells // max(1, len(columns)))
         if len(columns) > self._limits.columns or self._count > most:
             raise self._fault(f"{len(columns)} columns and {self._count} rows, more than {self._limits.cells} cells")
-        return Grid(list(columns), self._chunks(list(columns)), "row", self._file)
+        return Grid(list(columns), self._chunks(list(columns)), "row", self._file, own)
 
     def _fault(self, reason: str) -> InvalidDataset:
         return InvalidDataset(reason, self._file)

@@ -195,6 +195,15 @@ def test_a_gap_may_be_a_number() -> None:
     assert points(made) == [("2026-01-01T00:00", None), ("2026-01-01T01:00", 1)]
 
 
+def test_all_columns_are_those_of_the_rows_not_of_what_is_around_them() -> None:
+    text = '{"zone":"GMT","units":{"a":"MW"},"hourly":{"time":["2026-01-01T00:00"],"a":[1],"b":[2]}}'
+    made = converted(text, 'rows="hourly"\nvalue="*"', BELOW, "f.json")
+    assert [(each.endpoint, points(each)) for each in made] == [
+        ("/p/a", [("2026-01-01T00:00", 1)]),
+        ("/p/b", [("2026-01-01T00:00", 2)]),
+    ]
+
+
 def test_two_headings_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidDataset, match=r"/p/A-B would be both 'A B' and 'A/B' \(key: name\)"):
         converted("time,A B,A/B\n2026-01-01T00:00Z,1,2\n", 'value="*"', BELOW)

@@ -8,7 +8,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -43,8 +43,8 @@ class Layout:
     expected: Mapping[str, Series]
     media_type: str = "text/csv"
     preset: str = ""
-    text: str = field(default="", repr=False)
-    """The text in an archive, if it is one."""
+    member: str = ""
+    """The name of the data's file in an archive."""
 
 
 def seconds(text: str) -> int:
@@ -214,6 +214,40 @@ def entsoe_2024() -> Layout:
         gaps = ["-", "n/e"]
         """,
         {"": series("EUR/MWh", "PT1H", times, prices)},
+    )
+
+
+def entsoe() -> Layout:
+    """The export since 2025: more columns, several areas, and names of offsets where the clocks change."""
+    times = clock_change_days(*DAYS_2025)
+    prices: dict[str, list[float | None]] = {
+        "BZN|BG": [*numbers(47, 9310, -57), None],
+        "BZN|GR": [None, *numbers(47, 10144, -61)],
+    }
+    change = range(seconds("2025-10-26T00:00Z"), seconds("2025-10-26T02:00Z"))
+    rows = []
+    for area, values in prices.items():
+        for at, price in zip(times, values, strict=True):
+            start, end = (
+                written(each, BERLIN, "%d/%m/%Y %H:%M:%S" + (" (%Z)" if each in change else ""))
+                for each in (at, at + HOUR)
+            )
+            shown = "" if price is None else f"{price:.2f}"
+            rows.append(f'"{start} - {end}","{area}","Without Sequence","{shown}","",""')
+            if area == "BZN|GR":
+                rows.append(f'"{start} - {end}","{area}","Sequence 2","999.99","",""')
+    header = (
+        '"MTU (CET/CEST)","Area","Sequence","Day-ahead Price (EUR/MWh)","Intraday Period (CET/CEST)",'
+        '"Intraday Price (EUR/MWh)"'
+    )
+    return Layout(
+        "D4",
+        "ENTSO-E, export",
+        "GUI_ENERGY_PRICES_202503292300-202510262300.csv",
+        lines([header, *rows]).encode(),
+        "",
+        {area.replace("|", "-"): series("EUR/MWh", "PT1H", times, values) for area, values in prices.items()},
+        preset="entsoe",
     )
 
 
@@ -431,6 +465,11 @@ def open_meteo() -> Layout:
     )
 
 
+_AEMO_MEMBER: Final = "PUBLIC_DISPATCHIS_202401020200_0000000406500001.CSV"
+_CAISO_MEMBER: Final = "20250309_20250310_PRC_LMP_DAM_LMP_v12.csv"
+_DWD_MEMBER: Final = "produkt_tu_stunde_20240101_20240102_00044.txt"
+
+
 def aemo() -> Layout:
     """Several tables in a file in an archive; times of the ends of intervals, in eastern standard time all year."""
     times = every(300, ("2024-01-01T13:00Z", 24))
@@ -458,12 +497,12 @@ def aemo() -> Layout:
         "D11",
         "AEMO, dispatch prices",
         "PUBLIC_DISPATCHIS_202401020200.zip",
-        archive({"PUBLIC_DISPATCHIS_202401020200_0000000406500001.CSV": text.encode()}),
+        archive({_AEMO_MEMBER: text.encode()}),
         "",
         {region: series("AUD/MWh", "PT5M", times, values) for region, values in regions.items()},
         media_type="application/zip",
         preset="aemo",
-        text=text,
+        member=_AEMO_MEMBER,
     )
 
 
@@ -490,12 +529,12 @@ def caiso() -> Layout:
         "D12",
         "CAISO, OASIS prices",
         "20250309_20250310_PRC_LMP_DAM_LMP_v12.zip",
-        archive({"20250309_20250310_PRC_LMP_DAM_LMP_v12.csv": text.encode()}),
+        archive({_CAISO_MEMBER: text.encode()}),
         "",
         {node: series("USD/MWh", "PT1H", times, values) for node, values in nodes.items()},
         media_type="application/zip",
         preset="caiso",
-        text=text,
+        member=_CAISO_MEMBER,
     )
 
 
@@ -518,14 +557,14 @@ def dwd() -> Layout:
             {
                 "Metadaten_Geographie_00044.txt": b"Stations_id;Stationshoehe\r\n44;44.00\r\n",
                 "Metadaten_Parameter_tu_stunde_00044.html": b"<html><body>no data</body></html>",
-                "produkt_tu_stunde_20240101_20240102_00044.txt": text.encode("latin-1"),
+                _DWD_MEMBER: text.encode("latin-1"),
             }
         ),
         "",
         {"TT_TU": series("°C", "PT1H", times, temperature), "RF_TU": series("%", "PT1H", times, humidity)},
         media_type="application/zip",
         preset="dwd",
-        text=text,
+        member=_DWD_MEMBER,
     )
 
 

@@ -26,6 +26,12 @@ def test_presets_of_the_most_used_feeds_are_shipped() -> None:
     ]
 
 
+def test_presets_are_listed_in_the_guide() -> None:
+    guide = (Path(__file__).parents[5] / "docs" / "guide" / "files.md").read_text()
+    (table,) = re.findall(r"^\| preset \|.*?\n\n", guide, re.DOTALL | re.MULTILINE)
+    assert re.findall(r"`([\w-]+)`(?=[^|]*\|[^|]*\|$)", table, re.MULTILINE) == presets()
+
+
 def test_a_preset_is_the_fields_of_a_source_with_a_mapping(tmp_path: Path) -> None:
     found = load_preset("smard", tmp_path)
     assert found["zone"] == "Europe/Berlin"

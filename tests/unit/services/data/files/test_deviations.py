@@ -12,7 +12,7 @@ import pytest
 from services.data.errors import DataError
 from services.data.files.grid import InputFile
 from tests.unit.services.data.files.as_source import converted
-from tests.unit.services.data.files.publishers import HOUR, seconds
+from tests.unit.services.data.files.publishers import HOUR, every, seconds
 
 T = seconds("2026-01-01T00:00Z")
 HOURLY: dict[str, Any] = {"unit": "MW", "resolution": "PT1H"}
@@ -124,6 +124,14 @@ def test_a_deviation_is_read(
     body: str | bytes, mapping: dict[str, Any], fields: dict[str, Any], expected: object
 ) -> None:
     assert points(body, mapping, fields) == expected
+
+
+@pytest.mark.parametrize(("resolution", "count"), [("PT1M", 1440), ("PT15M", 2976), ("PT1H", 8760)])
+def test_a_day_by_the_minute_and_a_year_by_the_hour_are_read(resolution: str, count: int) -> None:
+    times = every({"PT1M": 60, "PT15M": 900, "PT1H": HOUR}[resolution], ("2026-01-01T00:00Z", count))
+    body = "time,value\n" + "".join(f"{each},{index / 100}\n" for index, each in enumerate(times))
+    found = points(body, {"time_format": "epoch"}, {"resolution": resolution})
+    assert found == [(each, index / 100) for index, each in enumerate(times)]
 
 
 _UNITS = ["USD/MWh", "GBP/MWh", "SEK/MWh", "AUD/MWh", "MWh/h", "km/h", "hPa", "bar", "V", "A", "K", "ppm"]

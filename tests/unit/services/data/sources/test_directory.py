@@ -312,6 +312,14 @@ async def test_characters_that_no_name_has_are_left_out_of_a_file_s(bench: Bench
     assert bench.values == [("/files/Wind-Onshore-MW", b"1"), ("/files/a", b"2")]
 
 
+async def test_every_bad_file_is_named(bench: Bench) -> None:
+    for index in range(45):
+        write(bench.path / f"bad_{index:02}.csv", "no table\n")
+    await bench.looks()
+    errors = bench.source.health.errors
+    assert [error.partition(":")[0] for error in errors] == [f"bad_{index:02}.csv" for index in range(45)]
+
+
 async def test_files_are_converted_by_a_mapping_and_the_last_written_decides(tmp_path: Path) -> None:
     made = Bench(
         tmp_path,

@@ -25,7 +25,10 @@ from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 GUIDES: Final = ROOT / "docs" / "guide"
-FIRST_WALK: Final = [ROOT / "README.md", *(GUIDES / f"{name}.md" for name in ("get-started", "data", "front-end"))]
+FIRST_WALK: Final = [
+    ROOT / "README.md",
+    *(GUIDES / f"{name}.md" for name in ("get-started", "data", "files", "front-end")),
+]
 """Guides about one system, each of which goes on where the one before ended."""
 ALL: Final = [ROOT / "README.md", ROOT / "docs" / "going-public.md", *sorted(GUIDES.glob("*.md"))]
 PORTS: Final = ("8080", "8101", "8123")

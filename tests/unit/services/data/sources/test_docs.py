@@ -11,6 +11,7 @@ import pytest
 from diem.process.clock import ManualClock
 from packs.energy.simulation import SimulationConfig
 from services.data.errors import DataError
+from services.data.files.mapping import Mapping
 from services.data.kinds import Representation
 from services.data.sources import config, plugins
 from services.data.sources.runner import SourceRunner
@@ -50,6 +51,15 @@ def test_every_field_of_a_type_is_described_with_its_default(kind: str) -> None:
             assert cells[0] == str(default)
 
 
+def test_every_key_of_a_mapping_is_described_with_its_default() -> None:
+    described = rows("Mappings")
+    assert set(described) == set(Mapping.model_fields)
+    for name, cells in described.items():
+        default = Mapping.model_fields[name].get_default(call_default_factory=True)
+        shown = f'`"{default}"`' if isinstance(default, str) else str(default)
+        assert cells[0] == (shown if default else ""), name
+
+
 def test_the_fields_of_all_sources_of_data_are_described() -> None:
     assert set(rows("Fields of every")) == set(DataTable.model_fields)
 
@@ -58,7 +68,7 @@ def test_the_examples_can_be_used(tmp_path: Path) -> None:
     examples = [
         text for text in (*blocks("toml"), *blocks("toml", ENERGY)) if "[[source]]" in text and "loadavg" not in text
     ]
-    assert len(examples) == 4
+    assert len(examples) == 5
     read = config.load(write(tmp_path, "\n".join(examples)))
     assert [source.name for source in SourceRunner.configured(read, ManualClock())._sources] == [
         s.name for s in read.source

@@ -91,10 +91,11 @@ def environment() -> dict[str, str]:
     }
 
 
-def test_wheel_has_the_page_and_no_tests(wheel: Path) -> None:
+def test_wheel_has_the_page_and_the_presets_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     page = {name.removeprefix("services/data/page/") for name in names if name.startswith("services/data/page/")}
     assert {"index.html", "diem.js", "login.html"} <= page
+    assert "services/data/files/presets/smard.toml" in names
     assert any(re.fullmatch(r"assets/page-.+\.js", name) for name in page)
     assert not [name for name in names if name.startswith(("tests/", "client/", "services/data/page/sdk/"))]
 

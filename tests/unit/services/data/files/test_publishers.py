@@ -1,20 +1,24 @@
 """Files of sixteen publishers become exactly the points that they mean, by a preset or ten lines of TOML."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from services.data.files.grid import InputFile
 from services.data.files.presets import load_preset, presets
 from tests.unit.services.data.files.as_source import converted, fields_of
-from tests.unit.services.data.files.publishers import ALL, Layout, entsoe
+from tests.unit.services.data.files.publishers import ALL, Layout, entsoe, entsoe_xml
 
 _LINES = 10
 """Most lines of TOML that a layout may need, without a preset."""
+_JANUARY = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+_HOUR = 3600
 
 
 @pytest.mark.parametrize("make", [*ALL, entsoe], ids=lambda make: make.__name__)
@@ -45,10 +49,39 @@ def test_local_times_are_tried_on_days_of_23_and_25_hours() -> None:
         assert len(first.points) == 48 * per_hour, layout.case
 
 
+# Beside the feeds of the presets, as their comments say
+
+
+def changed(name: str, mapping: dict[str, str]) -> dict[str, Any]:
+    fields = load_preset(name, Path())
+    return fields | {"unit": "MW", "mapping": fields["mapping"] | mapping}
+
+
+def test_generation_of_energy_charts_is_a_list_of_named_arrays() -> None:
+    fields = changed("energy-charts", {"rows": "production_types", "value": "data", "name": "{name}"})
+    types = [{"name": "Solar", "data": [0, None]}, {"name": "Wind onshore", "data": [5.5, 6]}]
+    body = json.dumps({"unix_seconds": [_JANUARY, _JANUARY + 900], "production_types": types, "deprecated": False})
+    found = converted(InputFile("public_power.json", body.encode()), fields)
+    assert {name: each.points for name, each in found.items()} == {
+        "Solar": [(_JANUARY, 0), (_JANUARY + 900, None)],
+        "Wind-onshore": [(_JANUARY, 5.5), (_JANUARY + 900, 6)],
+    }
+
+
+def test_load_of_entsoe_is_a_document_of_another_name() -> None:
+    domain = "outBiddingZone_Domain.mRID"
+    layout = entsoe_xml()
+    body = layout.body.replace(b"in_Domain.mRID", domain.encode()).replace(b"price.amount", b"quantity")
+    body = body.replace(b"Publication_MarketDocument", b"GL_MarketDocument").replace(b"publication", b"generationload")
+    fields = changed("entsoe-xml", {"value": "quantity", "name": f"{{TimeSeries/{domain}}}"})
+    found = converted(InputFile("load.xml", body), fields)
+    assert {name: (each.unit, each.points) for name, each in found.items()} == {
+        name: ("MW", each.points) for name, each in layout.expected.items()
+    }
+
+
 # The samples in the comments of the presets
 
-_JANUARY = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
-_HOUR = 3600
 _SAMPLES = {
     "aemo": {"NSW1": [(-10 * _HOUR, 45.2)], "SA1": [(-10 * _HOUR, -8.51)]},
     "caiso": {"TH_NP15_GEN-APND": [(8 * _HOUR, 33.25), (9 * _HOUR, 31.5)]},

@@ -49,9 +49,9 @@ conformance: install-test autobahn $(MODULES)
 
 # In `make test` only an executor that does not have the warehouse, and tables in a bucket; most queries are interpreted, not
 # compiled; and three brokers run below `diem up` alone.
-CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py bucket.py windows.py) kafka/test_three_brokers.py kafka/test_log_put_back.py docs/test_site.py test_promises.py deploy/test_hosts.py)
+CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py bucket.py windows.py) kafka/test_three_brokers.py kafka/test_log_put_back.py docs/test_site.py test_promises.py)
 cluster: install-test install-spark kafka
-	@CI=1 DIEM_CLUSTER=1 $(PYTEST) $(CLUSTER)
+	@CI=1 RUN_CLUSTER=1 $(PYTEST) $(CLUSTER)
 
 # With API=1 also against an API server of Kubernetes, which is compiled once, in some minutes.
 chart: install-test chart-modes
@@ -180,7 +180,7 @@ smoke: install-test install-spark kafka nginx postgres
 MODE ?= single
 # In `make test` only mode x.
 hosts: install-test nginx kafka postgres
-	@CI=1 DIEM_HOSTS=1 $(PYTEST) -o faulthandler_timeout=900 tests/integration/deploy/test_hosts.py tests/integration/deploy/test_hosts_story.py
+	@CI=1 RUN_HOSTS=1 $(PYTEST) -o faulthandler_timeout=900 tests/integration/deploy/test_hosts.py tests/integration/deploy/test_hosts_story.py
 
 faults: install-test
 	@$(PY) -m tests.load.faults --mode $(MODE)

@@ -35,7 +35,7 @@ USUAL_HOSTS: Final = ",".join(f"{label}={address(number)}" for number, label in 
 """Hosts with their usual roles: the first one has everything but servers."""
 CLIENTS: Final = 10
 DATA_PORT, DATA_INTERNAL_PORT = 8080, 9080
-EVERY_MODE: Final = "DIEM_HOSTS"
+EVERY_MODE: Final = "RUN_HOSTS"
 """Variable with which all modes are tested, with systemd on each host (``make hosts``)."""
 
 

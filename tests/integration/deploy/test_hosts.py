@@ -32,7 +32,7 @@ ENDS: Final = {
 
 @needs_nginx
 @pytest.mark.takes(35)
-@pytest.mark.parametrize("mode", ["x", *(["xz", "z-proxy"] if "RUN_CLUSTER" in os.environ else [])])
+@pytest.mark.parametrize("mode", ["x", "xz", "z-proxy"])
 async def test_no_update_is_lost_while_a_host_is_cut_off(tmp_path: Path, kafka: SharedBroker, mode: str) -> None:
     if mode != "x" and EVERY_MODE not in os.environ:
         pytest.skip(f"other modes are tested by make hosts ({EVERY_MODE})")

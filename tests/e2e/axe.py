@@ -3,7 +3,7 @@
 from typing import Any, Final, Literal
 
 import pytest
-from playwright.async_api import Page
+from playwright.async_api import Page, ViewportSize
 
 from tests.support.running import ROOT
 
@@ -12,6 +12,10 @@ Rules = tuple[str, ...]
 RULES: Final[dict[str, Rules]] = {"light": (), "dark": ("color-contrast", "link-in-text-block")}
 """Rules for a page that is looked at in the schemes in this order: by ``light-dark()`` in the styles, a scheme changes
 colours alone, and these are the rules of colours."""
+SIZES: Final[dict[str, ViewportSize]] = {
+    "desktop": {"width": 1280, "height": 900},
+    "phone": {"width": 360, "height": 740},
+}
 _AXE: Final = ROOT / "client/node_modules/axe-core/axe.min.js"
 
 
@@ -34,3 +38,13 @@ async def violations(page: Page, rules: Rules = ()) -> list[str]:
         for violation in found["violations"]
         for node in violation["nodes"]
     ]
+
+
+async def nothing_is_found(page: Page, *sizes: str) -> None:
+    """Check that axe finds nothing in any scheme, and that the page does not scroll sideways, in each size."""
+    for size in sizes:
+        await page.set_viewport_size(SIZES[size])
+        for scheme in SCHEMES:
+            await page.emulate_media(color_scheme=scheme)
+            assert await violations(page, RULES[scheme]) == [], (size, scheme)
+        assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth"), size

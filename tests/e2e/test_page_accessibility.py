@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.async_api import Browser, Page, ViewportSize, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.e2e import small_market
-from tests.e2e.axe import RULES, SCHEMES, violations
+from tests.e2e.axe import RULES, SCHEMES, SIZES, nothing_is_found, violations
 from tests.e2e.page import DASH, connected
 from tests.e2e.small_market import write
 from tests.support.running import ROOT, Running, running
@@ -20,8 +20,6 @@ pytestmark = [
     pytest.mark.xdist_group("page-accessibility"),
     pytest.mark.takes(30),
 ]
-
-SIZES: dict[str, ViewportSize] = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 360, "height": 740}}
 
 
 async def open_page(
@@ -48,18 +46,12 @@ async def see_everything(page: Page) -> None:
 
 
 async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, market: Running) -> None:
-    for size in SIZES:
-        page = await open_page(browser, market, size, "light", "reduce")
-        await see_everything(page)
-        for scheme in SCHEMES:
-            await page.emulate_media(color_scheme=scheme)
-            assert await violations(page, RULES[scheme]) == [], (size, scheme)
-            wide = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
-            assert not wide, "nothing but the matrix scrolls sideways"
-        await page.evaluate("document.querySelector('main').append(document.createElement('button'))")
-        found = await violations(page, ("button-name",))
-        assert [each.partition(":")[0] for each in found] == ["button-name"], "an unlabelled button would be found"
-        await page.close()
+    page = await open_page(browser, market, "desktop", "light", "reduce")
+    await see_everything(page)
+    await nothing_is_found(page, *SIZES)
+    await page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+    found = await violations(page, ("button-name",))
+    assert [each.partition(":")[0] for each in found] == ["button-name"], "an unlabelled button would be found"
 
 
 async def test_a_scheme_changes_colours_alone() -> None:
@@ -67,12 +59,6 @@ async def test_a_scheme_changes_colours_alone() -> None:
     styles = [file.read_text() for file in (ROOT / "client/src").rglob("*.css")]
     assert any("light-dark(" in style for style in styles)
     assert not any("prefers-color-scheme" in style for style in styles)
-
-
-async def nothing_is_found_in_light_and_dark(page: Page) -> None:
-    for scheme in SCHEMES:
-        await page.emulate_media(color_scheme=scheme)
-        assert await violations(page, RULES[scheme]) == [], scheme
 
 
 async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path, browser: Browser) -> None:
@@ -87,10 +73,12 @@ async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path, brow
                 # What has been out of sight for some seconds follows nothing, and says nothing of its age.
                 await section.scroll_into_view_if_needed()
                 await expect(section).to_have_attribute("data-stale", "true")
-            await nothing_is_found_in_light_and_dark(page)
+            for scheme in SCHEMES:
+                await page.emulate_media(color_scheme=scheme)
+                assert await violations(page, RULES["dark"]) == [], scheme
             await page.context.set_offline(True)
             await expect(page.get_by_test_id("offline")).to_have_text(re.compile("^Offline: "))
-            await nothing_is_found_in_light_and_dark(page)
+            await nothing_is_found(page, "desktop")
 
 
 async def focused(page: Page) -> str:
@@ -151,9 +139,10 @@ HIDDEN = """() => {
 
 async def test_what_has_the_focus_is_not_behind_what_stays_in_its_place(browser: Browser, market: Running) -> None:
     """The links to the views stay at the top, and the matrix's zones at its left, while the rest scrolls."""
-    for size in SIZES:
-        page = await open_page(browser, market, size, "light", "reduce")
-        await see_everything(page)
+    page = await open_page(browser, market, "desktop", "light", "reduce")
+    await see_everything(page)
+    for size, viewport in SIZES.items():
+        await page.set_viewport_size(viewport)
         scrolled = 0.0
         for key, presses in (("Tab", 45), ("Shift+Tab", 45)):
             for _ in range(presses):
@@ -166,7 +155,6 @@ async def test_what_has_the_focus_is_not_behind_what_stays_in_its_place(browser:
         for key in ("Control+End", *["ArrowLeft"] * 4, "Control+End", *["ArrowUp"] * 4, "Home"):
             await page.keyboard.press(key)
             assert await page.evaluate(HIDDEN) is None, (size, key)
-        await page.close()
 
 
 async def test_figures_are_words_apart_and_signs_have_words_and_a_picked_zone_is_said(

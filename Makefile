@@ -47,8 +47,7 @@ pauses: install-test install-spark
 conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
-# In `make test` only an executor that does not have the warehouse, and tables in a bucket; most queries are interpreted, not
-# compiled; and three brokers run below `diem up` alone.
+# In `make test` one JVM is Spark, with tables in a bucket, too; most queries are interpreted, not compiled.
 CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py bucket.py windows.py) kafka/test_three_brokers.py kafka/test_log_put_back.py docs/test_site.py test_promises.py)
 cluster: install-test install-spark kafka
 	@CI=1 RUN_CLUSTER=1 $(PYTEST) $(CLUSTER)

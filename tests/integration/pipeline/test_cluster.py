@@ -33,7 +33,11 @@ from tests.support.patience import PATIENCE_S
 from tests.support.required import unavailable
 from tests.support.traffic import generated, write
 
-pytestmark = [pytest.mark.takes(40), pytest.mark.xdist_group("spark_cluster")]
+pytestmark = [
+    pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes minutes of CPU time: make cluster"),
+    pytest.mark.takes(40),
+    pytest.mark.xdist_group("spark_cluster"),
+]
 WITHIN_S = 10 * PATIENCE_S
 FILES = 110
 """Two batches."""
@@ -115,7 +119,6 @@ def _jvms(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
     return [each for each in psutil.Process(process.pid).children(recursive=True) if each.name() == "java"]
 
 
-@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="in `make test` with one executor: test_not_shared")
 def test_a_warehouse_that_is_not_shared_is_refused_and_nothing_is_lost(cluster: Cluster) -> None:
     run = Run(cluster, cluster.private)
     file = write(run.source.folder, "0.jsonl", [event for event, _ in generated(1, clients=5)])
@@ -131,7 +134,6 @@ def test_a_warehouse_that_is_not_shared_is_refused_and_nothing_is_lost(cluster: 
     assert last_committed(run.warehouse.checkpoint(run.source.name)) is None
 
 
-@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes three minutes of CPU time: make cluster")
 def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_killed(cluster: Cluster) -> None:
     run = Run(cluster, cluster.shared)
     arrivals = record(run)
@@ -149,7 +151,6 @@ def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_
     assert len(set(made.placement.tolist())) > 1
 
 
-@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes minutes of CPU time: make cluster")
 def test_results_in_a_bucket_are_those_of_one_machine_too(cluster: Cluster, bucket: BucketPath) -> None:
     run = Run(cluster, cluster.shared / "bucket", bucket)
     arrivals = record(run)

@@ -48,7 +48,7 @@ conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
 # In `make test` one JVM is Spark, with tables in a bucket, too; most queries are interpreted, not compiled.
-CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py bucket.py windows.py) kafka/test_three_brokers.py kafka/test_log_put_back.py docs/test_site.py test_promises.py)
+CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py bucket.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py three_brokers.py) docs/test_site.py test_promises.py)
 cluster: install-test install-spark kafka
 	@CI=1 RUN_CLUSTER=1 $(PYTEST) $(CLUSTER)
 

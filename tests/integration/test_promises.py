@@ -25,13 +25,13 @@ RUNS = [
     replace(LOAD, mode="single", faults=("wipe-store",), seed=12),
     replace(LOAD, mode="x-broadcast", faults=("kill-broadcast",), seed=13),
     replace(LOAD, mode="all-to-all", rate=60, faults=("kill-websocket",), seed=14),
-    replace(LOAD, mode="single", faults=(ATTACK,), quick=True, seed=23),
 ]
 RUN_X = replace(LOAD, mode="x", servers=2, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED)
 LOAD_Z = replace(LOAD, endpoints=100, servers=2, quick=True)
+in_cluster = pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes long: make cluster, make smoke")
+ATTACKED = pytest.param(replace(LOAD, mode="single", faults=(ATTACK,), quick=True, seed=23), marks=in_cluster)
 SERVER_DOWN = pytest.param(
-    replace(LOAD_Z, mode="z-client", faults=("server-down", "server-up"), seed=16),
-    marks=pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes a minute: make cluster, make smoke"),
+    replace(LOAD_Z, mode="z-client", faults=("server-down", "server-up"), seed=16), marks=in_cluster
 )
 RUNS_Z = [
     replace(LOAD_Z, mode="z-client", faults=("kill-websocket",), seed=16),
@@ -62,7 +62,7 @@ def check(outcome: Outcome) -> None:
     assert outcome.figures["clients"]["forbidden"] > 0
 
 
-@pytest.mark.parametrize("scenario", RUNS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", [*RUNS, ATTACKED], ids=lambda scenario: scenario.name)
 async def test_everyone_ends_at_the_latest_through_a_fault(scenario: Scenario) -> None:
     check(await run(scenario))
 
@@ -74,7 +74,7 @@ async def test_everyone_ends_at_the_latest_through_a_fault_behind_kafka(
     check(await run(replace(scenario, kafka=kafka_options)))
 
 
-@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes a minute of CPU time: make cluster, make smoke")
+@in_cluster
 @pytest.mark.parametrize("scenario", REPARTITIONED, ids=lambda scenario: scenario.name)
 async def test_endpoints_move_and_come_back_through_a_fault_without_a_missed_update(
     scenario: Scenario, kafka_options: KafkaOptions

@@ -6,13 +6,11 @@ import pytest
 from diem.kafka.config import KafkaOptions
 from tests.load.bench import Goal
 from tests.load.faults import scenarios
-from tests.load.injection.drain import DRAIN, absences, clients_moved, longest_absence
+from tests.load.injection.drain import absences, clients_moved, longest_absence
 from tests.load.observe import run
 from tests.load.scenario import Scenario
 from tests.oracle import Bounds
-from tests.oracle.history import Event, History, Kind, read_history
-from tests.support.nginx import needs_nginx
-from tests.support.patience import FACTOR
+from tests.oracle.history import Event, History, Kind
 
 
 async def test_small_run_with_a_killed_data_service_and_little_room_for_data_is_clean(
@@ -27,24 +25,6 @@ async def test_small_run_with_a_killed_data_service_and_little_room_for_data_is_
     assert [goal.name for goal in outcome.goals if not goal.reached] == []
     assert len(outcome.report.lags.faults) == 1
     assert outcome.report.counts["events update"] > 100
-
-
-@needs_nginx
-@pytest.mark.takes(30)
-async def test_clients_of_a_server_that_is_stopped_are_elsewhere_at_once_and_miss_nothing() -> None:
-    """Spread over the drain time of 30 s, half of them would have no server for 15 s and more.
-
-    ``make faults MODE=drain`` measures the promised 2 s: among other tests, all processes may stand still for longer.
-    """
-    small = Scenario("x-broadcast", seconds=2, clients=200, endpoints=40, rate=50, churn_seconds=0, points=8, data=0)
-    drain = replace(small, servers=1, max_servers=2, drain_seconds=30.0, faults=(DRAIN,), label="drain-200")
-    outcome = await run(drain)
-    assert outcome.report.violations == []
-    missed = [goal for goal in outcome.goals if not goal.reached]
-    assert {goal.name for goal in missed} <= {f"{DRAIN}, longest time without a server"}
-    longest = absences(read_history(outcome.folder).clients)
-    assert len(longest) == small.clients
-    assert max(longest.values()) < 10 * FACTOR
 
 
 def test_absence_is_the_longest_time_from_a_close_until_subscribed_again() -> None:

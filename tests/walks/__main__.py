@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from itertools import count, cycle
 from pathlib import Path
 
+from tests.run import FUZZ_OPTIONS
 from tests.support.commandline import parser
 
 _ROOM = Path(__file__).parent
 _FACTOR = 10
 _UNITS = "tests/unit"
 """Properties of single parts, with more examples than `make test` tries."""
+_FUZZ = "tests/fuzz"
+_OPTIONS = {_UNITS: ("-m", "hypothesis"), _FUZZ: ("-o", f"addopts={FUZZ_OPTIONS}")}
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,9 @@ class _Outcome:
 
 def _run(module: str, seed: int) -> _Outcome:
     """Run the walks of ``module`` once with ``seed``."""
-    start = time.monotonic()
-    selected = ("-m", "hypothesis") if module == _UNITS else ()
+    start, options = time.monotonic(), _OPTIONS.get(module, ())
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--no-header", f"--hypothesis-seed={seed}", *selected, module],
+        [sys.executable, "-m", "pytest", "-q", "--no-header", f"--hypothesis-seed={seed}", *options, module],
         env={**os.environ, "DIEM_WALKS_FACTOR": str(_FACTOR)},
         capture_output=True,
         text=True,
@@ -50,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument("--minutes", type=float, default=minutes, help="how long to run; default: 10")
     arguments.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32), help="first seed")
     arguments.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="walks at a time")
-    arguments.add_argument("modules", nargs="*", help=f"tests/walks/... or {_UNITS}, each at least once; default: all")
+    arguments.add_argument("modules", nargs="*", help=f"tests/walks/..., {_UNITS}, {_FUZZ}, each once; default: all")
     options = arguments.parse_args(argv)
-    modules = options.modules or [*sorted(str(path) for path in _ROOM.glob("test_*.py")), _UNITS]
+    modules = options.modules or [*sorted(str(path) for path in _ROOM.glob("test_*.py")), _UNITS, _FUZZ]
     end = time.monotonic() + options.minutes * 60
     runs = zip(count(), cycle(modules), range(options.seed, options.seed + 2**31), strict=False)
 

@@ -40,6 +40,7 @@ from services.data.report import DataReport
 from services.data.settings import Settings
 from services.data.sources import config
 from services.data.sources.runner import SourceRunner
+from services.data.sources.source import StoredState
 from services.data.store import MARK_FILE, Store
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 await keys.drain(settings.drain_seconds / 4)
 
             # Cancelled before the store closes; by then everything committed has been sent to readers.
-            works = [sources.run(store.writer.put), feed.run(), store.wait_writer(), access.last_use.run()]
+            stored = StoredState(store.id, settings.state_dir / "sources", store.reader.current)
+            works = [sources.run(store.writer.put, stored), feed.run(), store.wait_writer(), access.last_use.run()]
             works.append(report.measure_disk())
             works.append(KeyDocumentFile(settings.token_document_file, access.tokens.document).run())
             if publisher is not None:

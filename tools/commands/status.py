@@ -208,8 +208,8 @@ def _indented(name: str) -> str:
 
 def _sources(sources: list[dict[str, Any]], gap: int) -> Table:
     numbers = ("endpoints", "failures")
-    headings = ("source", "type", "state", "last success", *numbers, "error")
-    table = plain_table(*headings, right=numbers, wrap=("error",), gap=gap)
+    headings = ("source", "type", "state", "last success", *numbers, "note")
+    table = plain_table(*headings, right=numbers, wrap=("note",), gap=gap)
     now_s = time.time()
     for source in sources:
         table.add_row(
@@ -219,7 +219,7 @@ def _sources(sources: list[dict[str, Any]], gap: int) -> Table:
             ago(source.get("last_success"), now_s),
             "" if source.get("endpoints") is None else str(source["endpoints"]),
             _cell(source.get("failures")),
-            Text("; ".join(filter(None, (source.get("error"), next_attempt(source, now_s))))),
+            Text("; ".join(filter(None, (source.get("error"), next_attempt(source, now_s), source.get("progress"))))),
         )
     return table
 

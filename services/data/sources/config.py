@@ -24,6 +24,7 @@ from services.data.sources.tables import (
     HttpConfig,
     InlineConfig,
     MappedTable,
+    PagesTable,
     PrefixConfig,
     SecretFile,
     SourceTable,
@@ -243,6 +244,16 @@ def _fault(text: str, document: dict[str, Any], fault: Any) -> ConfigFault:  # n
     return place_fault(text, document, location, describe(fault))
 
 
+_NESTED: Final[Dictionary[str, type[BaseModel]]] = {
+    "endpoints": EndpointTable,
+    "headers": SecretFile,
+    "mapping": Mapping,
+    "pages": PagesTable,
+    "query": SecretFile,
+}
+"""Tables within a ``[[source]]``."""
+
+
 def _known_names(document: dict[str, Any], location: Sequence[int | str]) -> tuple[Collection[str], str]:
     """Return the candidates for a misspelt field or table name, and which of both it is."""
     match location:
@@ -250,12 +261,8 @@ def _known_names(document: dict[str, Any], location: Sequence[int | str]) -> tup
             return KINDS, "table" if isinstance(document[name], dict | list) else "field"
         case [str(kind), int(index), str()]:
             return _fields(_model(kind, _tables(document, kind)[index])), "field"
-        case ["source", int(), "endpoints", str(), str()]:
-            return _fields(EndpointTable), "field"
-        case ["source", int(), "headers" | "query", str(), *_]:
-            return _fields(SecretFile), "field"
-        case ["source", int(), "mapping", str()]:
-            return _fields(Mapping), "field"
+        case ["source", int(), str(field), str(), *_] if field in _NESTED:
+            return _fields(_NESTED[field]), "field"
         case _:
             return (), "field"
 

@@ -146,7 +146,6 @@ class Request(NamedTuple):
     Attributes:
         method: GET or POST. url: with all parameters. headers: sent to the URL's own origin only. content: the body.
         content_type: of the body. secrets: texts of secret files in the request. secret_query: parameters among them.
-        key: the request without its secrets.
     """
 
     method: str
@@ -156,7 +155,6 @@ class Request(NamedTuple):
     content_type: str = ""
     secrets: tuple[str, ...] = ()
     secret_query: Mapping[str, str] = MappingProxyType({})
-    key: str = ""
 
     def redact(self, text: str) -> str:
         """Return a text with all secrets hidden."""
@@ -170,9 +168,11 @@ class Request(NamedTuple):
         return any(secret.encode() in body for secret in self.secrets)
 
     def following(self, url: httpx.URL) -> "Request":
-        """Return the request of a next page: the secret parameters are added to those that its URL has."""
+        """Return the request of a next page: with the secret parameters that its URL lacks; none for another origin."""
+        if not same_origin(url, self.url):
+            return self._replace(url=url.copy_with(userinfo=b""), headers={}, secret_query={})
         missing = {name: text for name, text in self.secret_query.items() if name not in url.params}
-        return self._replace(url=with_query(url, missing.items()))
+        return self._replace(url=with_query(url.copy_with(userinfo=self.url.userinfo), missing.items()))
 
 
 def with_query(url: httpx.URL, query: Iterable[tuple[str, str]]) -> httpx.URL:

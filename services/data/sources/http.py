@@ -2,26 +2,34 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from hashlib import blake2b
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
+import structlog
 
 from diem.process.backoff import retry_after_s
 from diem.process.clock import Clock
 from services.data.errors import DataError, InvalidDataset
-from services.data.kinds import series
-from services.data.kinds.series import Dataset, zone
+from services.data.kinds import Representation, series
+from services.data.kinds.series import zone
 from services.data.large import run_sized
-from services.data.sources.fetch import Answer, BoundedTransport, PollFailed, ReadBudget, Request, fetch, make_client
-from services.data.sources.request import make_request
-from services.data.sources.source import Claim, Fault, Health, Sink, fault_of
+from services.data.sources.fetch import Answer, BoundedTransport, PollFailed, ReadBudget, make_client
+from services.data.sources.pacing import HostPacer, Sleep
+from services.data.sources.paging import ABSENT, NO_CONTENT, is_empty
+from services.data.sources.parts import insert, join
+from services.data.sources.retrieval import Retrieved, Retriever
+from services.data.sources.source import Claim, Fault, Health, Sink, StoredState, fault_of
 from services.data.sources.tables import HttpConfig
+from services.data.sources.windows import Mark, MarkFile, Window, days_between
+
+_DAY: Final = timedelta(days=1)
+_logger = structlog.get_logger(__name__)
 
 
 def next_time(times: Sequence[str], key: str, now_s: float) -> float:
@@ -43,23 +51,13 @@ def next_time(times: Sequence[str], key: str, now_s: float) -> float:
 BACKOFF_CAP_S: Final = 60.0
 RETRY_AFTER_CAP_S: Final = 900.0
 """Longest honoured Retry-After."""
-UNCONDITIONAL_EVERY_S: Final = 3600.0
-"""Age of a body from which it is requested in full if its only validator is a time: some servers answer 304 to all
-later ones, and the clock that it is from may have been ahead."""
 _LEAST_WAIT_S: Final = 0.2
 _LONGEST_SLEEP_S: Final = 30.0
-
-Sleep = Callable[[float], Awaitable[None]]
-
-
-@dataclass(slots=True)
-class _Received:
-    """The last stored answer to a request: its validators, when it was received, and the digest of its body."""
-
-    key: str = ""
-    validators: dict[str, str] = field(default_factory=dict)
-    at: float = 0.0
-    digest: bytes = b""
+BATCH_DAYS: Final = 10
+"""Days stored together."""
+TRIAL_DAYS: Final = 3
+"""Last days that a trial requests."""
+_FAULTS: Final = (DataError, httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError)
 
 
 class HttpSource:
@@ -80,6 +78,7 @@ class HttpSource:
         sleep: Sleep = asyncio.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
         transport: httpx.AsyncBaseTransport | None = None,
+        pacer: HostPacer | None = None,
     ) -> None:
         self.name = config.name
         self.health = Health(config.name, clock)
@@ -90,7 +89,11 @@ class HttpSource:
         self._uniform = uniform
         self._transport = transport
         self._budget = ReadBudget()
-        self._received = _Received()
+        self._retriever = Retriever(config, clock, pacer or HostPacer(clock, sleep), self._budget)
+        self._window = Window(config)
+        self._stored: StoredState | None = None
+        self._marks: MarkFile | None = None
+        self._mark: Mark | None = None
         self._names: set[str] = set()
         self._failures = 0
 
@@ -99,11 +102,19 @@ class HttpSource:
         """The configured endpoint, or everything below the prefix."""
         return self._config.claims
 
+    def attach(self, stored: StoredState) -> None:
+        """Continue what is stored: parts of series are inserted, and a backfill resumes."""
+        self._stored = stored
+        if self._config.since is not None:
+            self._marks = MarkFile(stored.directory, stored.id, self._config)
+            self._mark = self._marks.read() or Mark(self._config.since)
+
     async def run(self, sink: Sink) -> None:
         """Poll until cancelled."""
         async with self._client() as client:
             while True:
                 wait_s = await self.poll(client, sink)
+                wait_s = await self._backfill(client, sink, wait_s)
                 self.health.scheduled(wait_s)
                 if self._config.at:
                     await self._until(self._now() + wait_s)
@@ -111,46 +122,141 @@ class HttpSource:
                     await self._sleep(wait_s)
 
     async def try_once(self, sink: Sink) -> None:
-        """Poll once."""
+        """Poll once: of several days, the last :data:`TRIAL_DAYS`."""
         async with self._client() as client:
-            await self.poll(client, sink)
+            await self.poll(client, sink, last=TRIAL_DAYS)
 
     def _client(self) -> httpx.AsyncClient:
         return make_client(self._config.timeout, self._transport or BoundedTransport(self._budget))
 
-    async def poll(self, client: httpx.AsyncClient, sink: Sink) -> float:
-        """Poll once; return the seconds to wait before the next poll."""
-        config, request = self._config, None
+    async def poll(self, client: httpx.AsyncClient, sink: Sink, last: int = 0) -> float:
+        """Poll once, of several days the ``last`` ones (0: all); return the seconds to wait before the next poll."""
+        days = self._window.days(self._today())
         try:
-            request = make_request(config, self._today())
-            if request.key != self._received.key:
-                self._received = _Received(request.key)
-            async with asyncio.timeout(config.timeout):
-                found = await fetch(
-                    client,
-                    request,
-                    self._conditions(self._received),
-                    self._budget,
-                    max_bytes=config.max_bytes,
-                    redirects=config.redirects,
-                )
-            if found is not None:
-                await self._store(found, request, self._received, sink)
-        except (DataError, httpx.HTTPError, httpx.InvalidURL, OSError, TimeoutError) as error:
-            text = _text(error)
-            self.health.failed(text if request is None else request.redact(text), fault=_fault(error))
-            self._failures += 1
-            return self._retry_delay_s(error)
+            if wrong := await self._read(client, sink, days[-last:]):
+                raise _DaysFailed(wrong)
+        except _FAULTS as error:
+            return self._failed(error)
         self.health.succeeded()
         self._failures = 0
         return self._scheduled()
 
-    def _conditions(self, received: "_Received") -> dict[str, str]:
-        """Return the validators to send."""
-        is_old = self._clock.monotonic() - received.at >= UNCONDITIONAL_EVERY_S
-        if self._config.method != "GET" or (is_old and "If-None-Match" not in received.validators):
-            return {}
-        return received.validators
+    def _failed(self, error: Exception) -> float:
+        """Record a failure; return the seconds to wait."""
+        several = [self._retriever.redact(each) for each in error.errors] if isinstance(error, _DaysFailed) else ()
+        self.health.failed(self._retriever.redact(_text(error)), fault=_fault(error), errors=several)
+        self._failures += 1
+        return self._retry_delay_s(error)
+
+    async def _backfill(self, client: httpx.AsyncClient, sink: Sink, wait_s: float) -> float:
+        """Request days since the configured one for ``wait_s`` at most; return the seconds to wait then.
+
+        Days without data are passed over, as are days with invalid data, which are logged; any other failure is
+        tried again after the next poll.
+        """
+        mark, since = self._mark, self._config.since
+        if mark is None or self._marks is None or since is None:
+            return wait_s
+        until = self._clock.monotonic() + wait_s
+        while self.health.error is None and self._clock.monotonic() < until:
+            first = self._window.first(self._today())
+            end = min(first, mark.before + BATCH_DAYS * _DAY)
+            self.health.progress = mark.progress(since, first)
+            if mark.before >= end:
+                break
+            try:
+                wrong = await self._read(client, sink, list(days_between(mark.before, end)), backfill=True)
+                for day, error in wrong:
+                    _logger.warning("day without valid data", source=self.name, day=f"{day}", error=error)
+                    mark.skip(day)
+                mark.before = end
+                self._marks.write(mark)
+            except _FAULTS as error:
+                return max(self._failed(error), until - self._clock.monotonic())
+        return max(0.0, until - self._clock.monotonic())
+
+    async def _read(
+        self, client: httpx.AsyncClient, sink: Sink, days: Sequence[date], *, backfill: bool = False
+    ) -> list[tuple[date, str]]:
+        """Retrieve and store the answers for days; return those with invalid data, and their errors.
+
+        Of several days, some may be absent; in a ``backfill``, all.
+
+        Raises:
+            DataError, httpx.HTTPError, OSError, TimeoutError: the first other failure; the answers before it are
+                stored.
+        """
+        wrong: list[tuple[date, str]] = []
+        absent: PollFailed | None = None
+        present = 0
+        unique = list({self._retriever.key(day): day for day in days}.values())
+        several = backfill or len(unique) > 1
+        for start in range(0, len(unique), BATCH_DAYS):
+            batch = _Batch()
+            failure: Exception | None = None
+            for day in unique[start : start + BATCH_DAYS]:
+                try:
+                    await self._retrieve(client, day, batch)
+                    present += 1
+                except _FAULTS as error:
+                    if several and isinstance(error, PollFailed) and error.status in ABSENT:
+                        absent = error
+                    elif several and isinstance(error, DataError) and _fault(error) is Fault.INVALID:
+                        wrong.append((day, self._retriever.redact(str(error))))
+                    else:
+                        failure = error
+                        break
+            await self._store(batch, sink)
+            if failure is not None:
+                raise failure
+        if absent is not None and not (present or wrong or backfill):
+            raise PollFailed(f"{absent.reason}, for each of {len(unique)} days", status=absent.status)
+        return wrong
+
+    async def _retrieve(self, client: httpx.AsyncClient, day: date, batch: "_Batch") -> None:
+        """Retrieve the answer for a day, and add it to a batch."""
+        found = await self._retriever.retrieve(client, day)
+        if found is None:
+            return
+        rows = self._config.pages.rows if self._config.pages else ""
+        if self._config.is_windowed and all(is_empty(page, rows) for page in found.pages):
+            raise PollFailed("the answer has no rows", status=NO_CONTENT)
+        try:
+            pages = [await run_sized(partial(self._parse, page), len(page.body)) for page in found.pages]
+            parts = join(pages)
+        except DataError:
+            if self._retriever.is_echoed(found):
+                raise InvalidDataset("it is not valid, and not shown because it has the secret in it") from None
+            raise
+        self._check(parts)
+        if self._config.is_windowed:
+            await self._insert(parts, batch)
+        else:
+            batch.made.update((part.endpoint, part) for part in parts)
+        batch.found.append(found)
+
+    async def _insert(self, parts: Sequence[Representation], batch: "_Batch") -> None:
+        """Insert parts of series into those of a batch, or into the stored ones."""
+        keep_from = self._window.keep_from(self._today())
+        for part in parts:
+            before = batch.made.get(part.endpoint)
+            if before is not None:
+                content: bytes | None = before.content
+            else:
+                content = None if self._stored is None else await self._stored.content(part.endpoint)
+            made = await run_sized(partial(insert, part, content, keep_from), len(part.content) + len(content or b""))
+            if made is not None:
+                # What undoes several insertions is not that of the last one.
+                batch.made[part.endpoint] = made if before is None else replace(made, undo=b"")
+
+    async def _store(self, batch: "_Batch", sink: Sink) -> None:
+        made = list(batch.made.values())
+        self._names.update(batch.made)
+        for start in range(0, len(made), series.WRITTEN_TOGETHER):
+            await sink(made[start : start + series.WRITTEN_TOGETHER], source=self.name)
+        # Only now: a refused or unstored body must be fetched again.
+        for found in batch.found:
+            self._retriever.confirm(found)
 
     def _today(self) -> date:
         return datetime.fromtimestamp(self._now(), zone(self._config.zone)).date()
@@ -186,37 +292,22 @@ class HttpSource:
                 at = self._now() + left
                 self.health.scheduled(left)
 
-    async def _store(self, answer: Answer, request: Request, received: "_Received", sink: Sink) -> None:
-        digest = blake2b(answer.body, digest_size=16).digest()
-        if digest != received.digest:
-            try:
-                found = await run_sized(lambda: self._parse(answer), len(answer.body))
-            except DataError:
-                if request.is_echoed(answer.body):
-                    raise InvalidDataset("it is not valid, and not shown because it has the secret in it") from None
-                raise
-            self._names |= {dataset.endpoint for dataset in found}
-            for start in range(0, len(found), series.WRITTEN_TOGETHER):
-                await sink(found[start : start + series.WRITTEN_TOGETHER], source=self.name)
-        # Only now: a refused or unstored body must be fetched again.
-        received.digest, received.at = digest, self._clock.monotonic()
-        # A body possibly truncated at a line end is fetched again, changed or not.
-        received.validators = {} if answer.open_ended and self._is_csv(answer.content_type) else answer.validators
-
-    def _parse(self, answer: Answer) -> list[Dataset]:
+    def _parse(self, answer: Answer) -> Sequence[Representation]:
         if self._is_csv(answer.content_type):
             if answer.open_ended and not answer.body.endswith((b"\n", b"\r")):
                 raise PollFailed("the response has no length and its last line does not end: it may be incomplete")
-            found = series.read_table(series.parse_csv(answer.utf8), self._declared)
+            found: Sequence[Representation] = series.read_table(series.parse_csv(answer.utf8), self._declared)
         else:
             found = series.read_json(answer.utf8, self._declared)
+        return found
+
+    def _check(self, found: Sequence[Representation]) -> None:
         (claim,) = self.claims
         for dataset in found:
             if not claim.covers(dataset.endpoint):
                 raise InvalidDataset(f"{dataset.endpoint} is not below the prefix {self._config.prefix}")
         if len(self._names.union(dataset.endpoint for dataset in found)) > self._config.max_endpoints:
             raise InvalidDataset(f"more than {self._config.max_endpoints} different endpoints (max_endpoints)")
-        return found
 
     def _is_csv(self, content_type: str) -> bool:
         if self._config.format != "auto":
@@ -225,6 +316,22 @@ class HttpSource:
         if "json" in declared or "csv" in declared:
             return "csv" in declared
         return PurePosixPath(urlsplit(self._config.url).path).suffix.lower() != ".json"
+
+
+@dataclass(slots=True)
+class _Batch:
+    """New contents by endpoint, and the answers that they are made of."""
+
+    made: dict[str, Representation] = field(default_factory=dict)
+    found: list[Retrieved] = field(default_factory=list)
+
+
+class _DaysFailed(InvalidDataset):
+    """Days of a window with invalid data."""
+
+    def __init__(self, days: Sequence[tuple[date, str]]) -> None:
+        self.errors = [f"{day}: {error}" for day, error in days]
+        super().__init__(self.errors[0] + (f" (and {len(days) - 1} more)" if len(days) > 1 else ""))
 
 
 def _fault(error: Exception) -> Fault:

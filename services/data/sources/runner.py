@@ -22,7 +22,17 @@ from services.data.limits import DATASET_BYTES
 from services.data.sources import plugins
 from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
-from services.data.sources.source import Claim, Fault, Health, Sink, Source, TrialSource
+from services.data.sources.pacing import HostPacer
+from services.data.sources.source import (
+    Claim,
+    Fault,
+    Health,
+    ResumingSource,
+    Sink,
+    Source,
+    StoredState,
+    TrialSource,
+)
 from services.data.sources.tables import DirectoryConfig, HttpConfig, SourceTable
 
 
@@ -111,15 +121,19 @@ class SourceRunner:
         Raises:
             ConfigurationError: a source, or its type, cannot be used.
         """
+        pacer = HostPacer(clock)
         return cls(
-            [_make(one, clock) for one in config.source],
+            [_make(one, clock, pacer) for one in config.source],
             {one.name: one.type for one in config.source},
             max_bytes=max_bytes,
             prefixes=config.prefixes,
         )
 
-    async def run(self, sink: Sink) -> None:
-        """Run every source until cancelled."""
+    async def run(self, sink: Sink, stored: StoredState | None = None) -> None:
+        """Run every source until cancelled; ``stored``: what those that can continue."""
+        for source in self._sources:
+            if stored is not None and isinstance(source, ResumingSource):
+                source.attach(stored)
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
                 tasks.create_task(_supervise(source, self._sink_of(source.name, sink)))
@@ -229,7 +243,7 @@ def check_storable(dataset: Representation, max_bytes: int = DATASET_BYTES) -> N
             raise InvalidDataset(f"the {field} is not valid text: it has half of a surrogate pair", dataset.endpoint)
 
 
-def _make(table: SourceTable, clock: Clock) -> Source:
+def _make(table: SourceTable, clock: Clock, pacer: HostPacer) -> Source:
     match table:
         case DirectoryConfig():
             return DirectorySource(table, clock)
@@ -237,7 +251,7 @@ def _make(table: SourceTable, clock: Clock) -> Source:
             # Only a process that polls URLs loads the HTTP client.
             from services.data.sources.http import HttpSource  # noqa: PLC0415
 
-            return HttpSource(table, clock)
+            return HttpSource(table, clock, pacer=pacer)
         case _:
             return _plugged_in(table, clock)
 

@@ -1,8 +1,9 @@
 """The interface of sources: claims, health, and the sink for their datasets."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import structlog
@@ -10,8 +11,8 @@ import structlog
 from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol.update import iso
-from services.data.errors import StoreUnavailable
-from services.data.kinds import Representation
+from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint
+from services.data.kinds import SERIES, Representation, Stored
 from services.data.kinds.series import WRITTEN_TOGETHER
 
 MAX_ERROR: Final = 300
@@ -66,6 +67,8 @@ class Health:
     """The public description of :attr:`error`; None without one."""
     errors: tuple[str, ...] = ()
     """Every error of the last attempt, if several, such as one per file; at most ``MAX_ERRORS``."""
+    progress: str = ""
+    """Progress of a long task, such as a backfill; empty without one."""
     next_attempt_ms: int | None = None
     """Time of the next attempt, in Unix ms; None while unknown."""
 
@@ -97,7 +100,8 @@ class Health:
 
     def status(self) -> dict[str, Any]:
         """Return the source's entry in the process's status."""
-        return {**self._outcome(), "next_attempt": None if self.next_attempt_ms is None else iso(self.next_attempt_ms)}
+        at = None if self.next_attempt_ms is None else iso(self.next_attempt_ms)
+        return {**self._outcome(), "next_attempt": at, **({"progress": self.progress} if self.progress else {})}
 
     def public_status(self) -> dict[str, Any]:
         """Return the entry for the public status, with the fault instead of the error's text."""
@@ -155,4 +159,35 @@ class TrialSource(Source, Protocol):
 
     async def try_once(self, sink: Sink) -> None:
         """Read everything once and pass it to ``sink``; the outcome is in :attr:`health`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """What is stored of earlier runs.
+
+    Attributes:
+        id: of the store. directory: for private files of the sources; it may be missing. current: returns the stored
+        version of an endpoint, or raises DataError.
+    """
+
+    id: str
+    directory: Path
+    current: Callable[[str], Awaitable[Stored]]
+
+    async def content(self, endpoint: str) -> bytes | None:
+        """Return the content of a series; None if there is none. Raises StoreUnavailable."""
+        try:
+            found = await self.current(endpoint)
+        except (UnknownEndpoint, EndpointDeleted):
+            return None
+        return found.content if found.media_type == SERIES else None
+
+
+@runtime_checkable
+class ResumingSource(Source, Protocol):
+    """A source that continues what is stored."""
+
+    def attach(self, stored: StoredState) -> None:
+        """Continue what is stored; called once, before :meth:`run`."""
         ...

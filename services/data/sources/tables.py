@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
@@ -21,7 +22,7 @@ from services.data.kinds.series import zone as time_zone
 from services.data.kinds.series.quantities import MAX_AREA, MAX_QUANTITY, check_label, conversion
 from services.data.limits import MAX_TTL_S
 from services.data.sources.source import Claim
-from services.data.sources.templates import check_body, check_template
+from services.data.sources.templates import check_body, check_template, offsets
 from services.data.toml_table import Table
 
 
@@ -290,6 +291,40 @@ def _query(query: dict[str, str | SecretFile]) -> dict[str, str | SecretFile]:
     return query
 
 
+class PagesTable(Table):
+    """``pages``: where the next page of an answer is found."""
+
+    next: str = Field(default="", max_length=200)
+    link: bool = False
+    parameter: str = Field(default="", max_length=100)
+    first: int = Field(default=1, ge=0, le=1_000_000)
+    step: int = Field(default=1, ge=1, le=1_000_000)
+    rows: str = Field(default="", max_length=200)
+    most: int = Field(default=100, ge=1, le=10_000)
+
+    @property
+    def is_numbered(self) -> bool:
+        """True if the parameter is the number of a page or row."""
+        return bool(self.parameter) and not self.next
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.link and (self.next or self.parameter):
+            raise ValueError("link excludes next and parameter")
+        if not (self.link or self.next or self.parameter):
+            raise ValueError("one of next, link and parameter is needed")
+        if not self.is_numbered and self.model_fields_set & {"first", "step", "rows"}:
+            raise ValueError("first, step and rows belong to a parameter alone")
+        return self
+
+
+def _date(raw: object) -> object:
+    try:
+        return raw if type(raw) is date else date.fromisoformat(str(raw))
+    except ValueError:
+        raise ValueError("expected a date such as 2026-01-31") from None
+
+
 _HOST: Final = r"([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
 Host = Annotated[str, AfterValidator(_matching(_HOST, "a host, such as cdn.example"))]
 
@@ -319,6 +354,14 @@ class HttpConfig(DataTable):
     redirects: list[Host] = Field(
         default=[], max_length=16, description="Other hosts to which redirects may lead, without header fields."
     )
+    days: int | None = Field(default=None, ge=1, le=366, description="The last days, each with a request of its own.")
+    since: Annotated[date, BeforeValidator(_date)] | None = Field(
+        default=None, description="Day from which all days are requested, once."
+    )
+    pages: PagesTable | None = Field(default=None, description="Where the next page of an answer is found.")
+    per_minute: float | None = Field(
+        default=None, gt=0, le=6000, description="Requests to the host; default 120, or twice as many as polls."
+    )
     every: float = Field(default=10.0, ge=0.2, le=86_400, description="Seconds between two polls.")
     at: list[TimeOfDay] = Field(
         default=[], max_length=96, description="Instead: times of day (HH:MM in the zone), and at start."
@@ -343,8 +386,25 @@ class HttpConfig(DataTable):
             yield "body and method = 'POST' belong together"
         if parts.username is not None and any(name.lower() == "authorization" for name in self.headers):
             yield "headers: Authorization is given by the user name in url, too"
-        if twice := self.query.keys() & parse_qs(parts.query, keep_blank_values=True).keys():
+        given = parse_qs(parts.query, keep_blank_values=True).keys()
+        if twice := self.query.keys() & given:
             yield f"query: {min(twice)} is in url, too"
+        if self.pages is not None and self.pages.parameter in (self.query.keys() | given):
+            yield f"pages: its parameter {self.pages.parameter} is in url or query, too"
+
+        if self.is_windowed and not self.day_offsets:
+            yield "days and since need a date in url, query or body, such as {date:%Y-%m-%d}"
+
+    @property
+    def is_windowed(self) -> bool:
+        """True if an answer is a part of what an endpoint has."""
+        return self.days is not None or self.since is not None
+
+    @property
+    def day_offsets(self) -> list[int]:
+        """The distance in days of every date in the request."""
+        texts = [self.url, self.body or "", *(value for value in self.query.values() if isinstance(value, str))]
+        return [days for text in texts for days in offsets(text)]
 
     @field_validator("at")
     @classmethod

@@ -75,7 +75,12 @@ async def _polls(server: Server, scheme: str, times: int) -> tuple[HttpSource, l
     """Poll ``times`` times, on the source's own connections, with a new body each time."""
     table = {"type": "http", "name": "x", "url": f"{scheme}://127.0.0.1:{server.port}/", "max_bytes": 100_000}
     more = {"endpoint": "/a", "unit": "MW", "resolution": "PT1H"}
-    source = HttpSource(HttpConfig.model_validate({**table, **more}), ManualClock())
+    clock = ManualClock()
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+
+    source = HttpSource(HttpConfig.model_validate({**table, **more}), clock, sleep=sleep)
     stored: list[Representation] = []
 
     async def sink(datasets: Sequence[Representation], *, source: str) -> None:

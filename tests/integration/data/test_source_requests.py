@@ -1,52 +1,16 @@
 """The HTTP source's requests as publishers want them: header fields, parameters, secrets, dates, redirects."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from diem.process.clock import ManualClock
-from services.data.kinds import Representation
 from services.data.sources.config import load
-from services.data.sources.http import HttpSource
-from services.data.sources.tables import HttpConfig
 from services.data.sources.trial import try_sources
+from tests.integration.data.source_bench import CSV, Bench
 from tests.support.publisher import Publisher, Reply, Sent, published
 
-CSV = "time,value\n2026-01-01T00:00:00Z,1\n"
 SECRET = "s3cr3t/+ key"
-
-
-@pytest.fixture
-async def publisher() -> AsyncIterator[Publisher]:
-    async with published() as server:
-        server.answer = lambda _request: Reply(CSV)
-        yield server
-
-
-class Bench:
-    """A source of a diem.toml, polled on real connections."""
-
-    def __init__(self, directory: Path, publisher: Publisher, fields: str, path: str = "/p.csv") -> None:
-        self.file = directory / "diem.toml"
-        self.file.write_text(
-            f'[[source]]\ntype = "http"\nname = "p"\nurl = "{publisher.url}{path}"\n'
-            f'endpoint = "/p"\nunit = "MW"\nresolution = "PT1H"\n{fields}\n'
-        )
-        self.clock = ManualClock(wall_ms=1_774_737_000_000)  # 2026-03-28T22:30:00Z
-        (config,) = load(self.file).source
-        assert isinstance(config, HttpConfig)
-        self.source = HttpSource(config, self.clock)
-        self.stored: list[Representation] = []
-
-    async def poll(self) -> str | None:
-        """Poll once; return the error."""
-        await self.source.try_once(self._sink)
-        return self.source.health.error
-
-    async def _sink(self, datasets: Sequence[Representation], *, source: str) -> None:
-        self.stored += datasets
 
 
 def secret_file(directory: Path, name: str = "key.txt", text: str = SECRET) -> Path:

@@ -122,6 +122,22 @@ def first_time(content: bytes) -> str:
     return _time_at(content, start).decode()
 
 
+def changes_of(content: bytes) -> list[Change]:
+    """Return the changes that insert all points of a content."""
+    return [(point["time"].encode(), orjson.dumps(point)) for point in orjson.loads(content)["points"]]
+
+
+def times_between(content: bytes, first: bytes, last: bytes) -> list[bytes]:
+    """Return the times of the points from ``first`` to ``last``, both included."""
+    start, end = content.index(POINTS) + len(POINTS), len(content) - len(END)
+    at = _find(content, first, start, end)
+    found: list[bytes] = []
+    while at < end and (time := _time_at(content, at)) <= last:
+        found.append(time)
+        at = _after(content, at, end)
+    return found
+
+
 def _time_at(content: bytes, point: int) -> bytes:
     return content[point + _BEFORE : point + _BEFORE + _WIDTH]
 

@@ -113,6 +113,12 @@ def test_status_shows_when_a_failing_source_tries_again(capsys: pytest.CaptureFi
     assert " ".join(row).endswith(" no such directory: /l; next try in 60 min")
 
 
+def test_status_shows_the_progress_of_a_source(capsys: pytest.CaptureFixture[str]) -> None:
+    source = {"name": "a", "ok": True, "error": None, "last_success": None, "failures": 0, "progress": "3 of 9 days"}
+    *_, row = shown(capsys, process("data", report={"ready": True, "sources": [source]}))
+    assert " ".join(row).endswith(" 3 of 9 days")
+
+
 def test_status_shows_type_last_success_and_endpoints_of_a_source(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

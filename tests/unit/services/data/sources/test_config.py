@@ -1,5 +1,6 @@
 """diem.toml: every fault names file, line, table and field; claims do not overlap."""
 
+from datetime import date
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import NamedTuple
@@ -210,6 +211,16 @@ def test_a_schedule_is_an_interval_or_times_of_day(tmp_path: Path) -> None:
         ("query = { day = '{dat}' }", "query: day: {dat} is not a date such as {date:%Y-%m-%d}, "),
         ("method = 'PUT'", "method: expected 'GET' or 'POST'"),
         ("body = '{date:%Q}'", "body: %Q in {date:%Q} is unknown: use %Y"),
+        ("since = '1.1.2026'", "since: expected a date such as 2026-01-31"),
+        ("since = 2026", "since: expected a date such as 2026-01-31"),
+        ("days = 0", "days: must be at least 1"),
+        ("pages = { nxt = 'a' }", "pages: unknown field `nxt` (did you mean `next`?)"),
+        ("pages = { most = 3 }", "pages: one of next, link and parameter is needed"),
+        ("pages = { link = true, next = 'a' }", "pages: link excludes next and parameter"),
+        (
+            "pages = { next = 'a', parameter = 'b', first = 1 }",
+            "pages: first, step and rows belong to a parameter alone",
+        ),
         ("redirects = ['https://a.example/']", "redirects: expected a host, such as cdn.example"),
     ],
 )
@@ -225,6 +236,8 @@ def test_a_fault_of_a_request_is_named_with_its_place(tmp_path: Path, new: str, 
         ("endpoint", "method = 'POST'\nendpoint", "body and method = 'POST' belong together"),
         ("endpoint", "body = 'x'\nendpoint", "body and method = 'POST' belong together"),
         (".csv", ".csv?a=&b=1'\nquery = { a = 1 }#", "query: a is in url, too"),
+        (".csv", ".csv?a=&b=1'\npages = { parameter = 'b' }#", "pages: its parameter b is in url or query, too"),
+        ("endpoint", "days = 2\nendpoint", "days and since need a date in url, query or body, such as {date:%Y-%m-%d}"),
         (
             "127.0.0.1",
             "u:p@127.0.0.1:1/'\nheaders = { authorization = 'x' }#",
@@ -245,6 +258,14 @@ def test_the_file_of_a_secret_is_relative_to_the_configuration_file(tmp_path: Pa
     ).source
     assert isinstance(source, HttpConfig)
     assert source.headers["a"] == SecretFile(file=str(tmp_path / "k"))
+
+
+def test_a_backfill_begins_at_a_date_or_its_text(tmp_path: Path) -> None:
+    for text in ("2026-01-31", "'2026-01-31'"):
+        new = f"since = {text}\nquery = {{ day = '{{date}}' }}\nendpoint"
+        (source, _) = load(write(tmp_path, GOOD.replace("endpoint", new, 1))).source
+        assert isinstance(source, HttpConfig)
+        assert source.since == date(2026, 1, 31)
 
 
 DIRECTORY = """\

@@ -44,7 +44,12 @@ class Bench:
         self.answer: Answer = lambda _request: httpx.Response(200, text=CSV.format(1))
         self.jitter: list[tuple[float, float]] = []
         wanted = {key: value for key, value in {**POLLED, **config}.items() if value is not None}
-        self.source = HttpSource(HttpConfig.model_validate(wanted), clock or ManualClock(), uniform=self._uniform)
+        self.clock = clock or ManualClock()
+        config_ = HttpConfig.model_validate(wanted)
+        self.source = HttpSource(config_, self.clock, sleep=self._sleep, uniform=self._uniform)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds)
 
     def _uniform(self, low: float, high: float) -> float:
         self.jitter.append((low, high))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice, repeat
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from xml.parsers import expat
 
 import orjson
@@ -66,6 +66,15 @@ def read_xml(body: bytes, mapping: Mapping, limits: Limits, file: str = "") -> G
     root, value = _Elements(limits, file).parse(body, mapping)
     first, _, rest = mapping.rows.strip("/").partition("/")
     return _Rows(mapping, limits, file, rest if first == root else mapping.rows).grid(value)
+
+
+def read_tree(body: bytes, form: Literal["json", "xml"], limits: Limits) -> Any:  # noqa: ANN401  # any JSON value
+    """Return the value of a body; that of XML is the value of the root element.
+
+    Raises:
+        MalformedBody, InvalidDataset: as the readers of rows.
+    """
+    return _json(body, Mapping(), limits, "") if form == "json" else _Elements(limits, "").parse(body, Mapping())[1]
 
 
 def _json(body: bytes, mapping: Mapping, limits: Limits, file: str) -> Any:  # noqa: ANN401  # any JSON value

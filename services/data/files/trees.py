@@ -63,7 +63,7 @@ def read_xml(body: bytes, mapping: Mapping, limits: Limits, file: str = "") -> G
         MalformedBody: not XML.
         InvalidDataset: as :func:`read_json`; also a document type, with or without entities.
     """
-    root, value = _Elements(limits, file).parse(body, mapping)
+    root, value = parse_xml(body, limits, file, mapping)
     first, _, rest = mapping.rows.strip("/").partition("/")
     return _Rows(mapping, limits, file, rest if first == root else mapping.rows).grid(value)
 
@@ -106,6 +106,15 @@ def _json_with_nan(body: bytes, where: str) -> Any:  # noqa: ANN401
         raise MalformedBody(f"{where}not JSON: {error} (key: format)") from None
 
 
+def parse_xml(body: bytes, limits: Limits, file: str, mapping: Mapping | None = None) -> tuple[str, Any]:
+    """Return the name of a document's root element, and its value.
+
+    Raises:
+        MalformedBody, InvalidDataset: as :func:`read_xml`.
+    """
+    return _Elements(limits, file).parse(body, mapping)
+
+
 class _Elements:
     """Builds values like those of JSON from a document: an element without attributes and elements is a text."""
 
@@ -117,10 +126,10 @@ class _Elements:
         self._stack: list[tuple[Cells, list[str]]] = []
         self._names: dict[str, str] = {}
 
-    def parse(self, body: bytes, mapping: Mapping) -> tuple[str, object]:
+    def parse(self, body: bytes, mapping: Mapping | None) -> tuple[str, object]:
         """Return the name of the root element, and its value."""
         encoding = None
-        if mapping.encoding is not None:
+        if mapping is not None and mapping.encoding is not None:
             body, encoding = decode(body, mapping, self._file).encode(), "utf-8"
         self._parser = parser = expat.ParserCreate(encoding)
         parser.buffer_text = True

@@ -17,6 +17,12 @@ class MalformedBody(DataError):
     code = "malformed"
 
 
+class MissingPackage(DataError):
+    """Content that cannot be read without a package that is not installed."""
+
+    code = "missing_package"
+
+
 class DatasetTooLarge(DataError):
     """A dataset, or a body or file of datasets, above its size limit."""
 

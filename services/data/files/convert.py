@@ -14,7 +14,7 @@ import orjson
 
 from diem.protocol import endpoints
 from diem.protocol.media_types import DOCUMENT
-from services.data.errors import InvalidDataset
+from services.data.errors import InvalidDataset, MissingPackage
 from services.data.files.columns import Columns
 from services.data.files.delimited import read_delimited
 from services.data.files.grid import Cell, Grid, InputFile, Limits
@@ -84,15 +84,23 @@ def convert(file: InputFile, mapping: Mapping, target: Target, limits: Limits = 
 
 
 def _grid(member: Member, mapping: Mapping, limits: Limits) -> Grid:
-    """Read a member."""
+    """Read a member, by a library that is imported only where it is needed."""
     match member.format:
         case "csv":
             return read_delimited(text_of(member, mapping), mapping, limits, member.label)
-        case "json":
-            return read_json(member.body, mapping, limits, member.label)
-        case "xml":
-            return read_xml(member.body, mapping, limits, member.label)
-    raise InvalidDataset(f"{member.format} is not read")
+        case "json" | "xml":
+            read = read_json if member.format == "json" else read_xml
+        case "parquet":
+            try:
+                from services.data.files.columnar import read_parquet as read  # noqa: PLC0415
+            except ImportError:
+                raise MissingPackage("reading Parquet needs the package pyarrow, which is not installed") from None
+        case "xlsx":
+            try:
+                from services.data.files.workbook import read_workbook as read  # noqa: PLC0415
+            except ImportError:
+                raise MissingPackage("workbooks need the extra `files`: pip install 'diem[files]'") from None
+    return read(member.body, mapping, limits, member.label)
 
 
 class _Names:

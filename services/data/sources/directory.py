@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol import endpoints
-from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
+from services.data.errors import DataError, DatasetTooLarge, InvalidDataset, MissingPackage
 from services.data.files.convert import Converter, in_thread
 from services.data.files.grid import InputFile
 from services.data.files.names import segment
@@ -30,12 +30,6 @@ MAX_PATH: Final = 200
 """Maximum length of a directory's path in an error."""
 _ENTRIES_PER_FILE: Final = 10
 """Directory entries scanned per allowed file."""
-
-
-class NoParquet(DataError):
-    """Parquet is unreadable without the package pyarrow."""
-
-    code = "no_parquet"
 
 
 class FileStamp(NamedTuple):
@@ -288,7 +282,7 @@ class DirectorySource:
             try:
                 from services.data.sources.parquet import parse_parquet  # noqa: PLC0415  # PyArrow is an extra
             except ImportError:
-                raise NoParquet("reading Parquet needs the package pyarrow, which is not installed") from None
+                raise MissingPackage("reading Parquet needs the package pyarrow, which is not installed") from None
             table = parse_parquet(body)
         else:
             table = series.parse_csv(body)

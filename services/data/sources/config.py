@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from diem.errors import ConfigurationError, did_you_mean
 from services.data.access.plans import PlanConfig
 from services.data.files.mapping import Mapping
-from services.data.files.presets import BadPreset, load_preset
+from services.data.files.presets import BadPreset, load_preset, presets, read_preset
 from services.data.kinds.prefixes import Prefixes
 from services.data.sources import plugins
 from services.data.sources.faults import KINDS, ConfigFault, describe, in_order, place_fault, syntax_fault
@@ -85,6 +85,10 @@ def _completed(raw: dict[str, Any], directory: Path) -> dict[str, Any]:
         preset = load_preset(raw["preset"], directory)
     except BadPreset as error:
         raise PydanticCustomError("preset", "{fault}", {"fault": str(error)}) from None
+    return _merged(preset, raw)
+
+
+def _merged(preset: dict[str, Any], raw: dict[str, Any]) -> dict[str, Any]:
     own = raw.get("mapping", {})
     merged = {**preset.get("mapping", {}), **own} if isinstance(own, dict) else own
     return {**preset, **raw, "mapping": merged}
@@ -132,15 +136,38 @@ def layout_of(preset: str, endpoint: str, fields: Dictionary[str, str]) -> Mappe
     Raises:
         ConfigurationError: the preset is unknown, or it and the fields do not fit.
     """
-    raw = {**load_preset(preset, Path()), **fields}
+    return _layout({**load_preset(preset, Path()), **fields}, endpoint, preset)
+
+
+def layout_in(text: str, preset: str, endpoint: str) -> MappedTable:
+    """Return the table of a file that comes with a request.
+
+    Args:
+        text: as in a preset's file; its fields are above those of the preset.
+        preset: its name, never a path; empty: none.
+        endpoint: the file's only endpoint, else the prefix of all.
+
+    Raises:
+        ConfigurationError: the text is wrong, the preset is unknown, or they do not fit.
+    """
+    own = read_preset(text)
+    if not preset:
+        return _layout(own, endpoint, "")
+    if preset not in (known := presets()):
+        hint = did_you_mean(preset[:40], known) or f"; known are {', '.join(known)}"
+        raise ConfigurationError(f"there is no preset {preset[:40]!r}{hint}")
+    return _layout(_merged(load_preset(preset, Path()), own), endpoint, preset)
+
+
+def _layout(raw: dict[str, Any], endpoint: str, label: str) -> MappedTable:
     try:
         several = Mapping.model_validate(raw.setdefault("mapping", {})).is_several
         target = {"prefix" if several else "endpoint": endpoint}
         return MappedTable.model_validate({"type": "file", "name": "file", **target, **raw})
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise ConfigurationError(f"{preset}{f', {place}' if place else ''}: {describe(fault)}") from None
+        place = ", ".join(filter(None, (label, ".".join(map(str, fault["loc"])))))
+        raise ConfigurationError(f"{place}: {describe(fault)}" if place else describe(fault)) from None
 
 
 def default_file() -> Path | None:

@@ -67,12 +67,22 @@ def load_preset(name_or_path: str, directory: Path) -> dict[str, Any]:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise BadPreset(f"the preset {path} cannot be read: {reason}") from None
     try:
+        return read_preset(text)
+    except BadPreset as error:
+        raise BadPreset(f"{path}: {error}") from None
+
+
+def read_preset(text: str) -> dict[str, Any]:
+    """Return the fields in the text of a preset. Raises BadPreset, with the line."""
+    try:
         fields = tomllib.loads(text)
         _Preset.model_validate(fields)
     except tomllib.TOMLDecodeError as error:
-        raise BadPreset(f"{path}: {syntax_fault(text, error)}") from None
+        raise BadPreset(str(syntax_fault(text, error))) from None
     except ValidationError as error:
-        raise BadPreset(f"{path}: {_fault(text, fields, error)}") from None
+        raise BadPreset(_fault(text, fields, error)) from None
+    except (ValueError, RecursionError):
+        raise BadPreset("not TOML: a number is too long, or a value is nested too deeply") from None
     return fields
 
 

@@ -74,6 +74,12 @@ class WriteRights:
 
     def confirm(self, endpoints: Sequence[str] = ()) -> None:
         """Count the changes beyond the first of the endpoints in a body, all or none. Raises ``WriteRefused``."""
+        self.check(endpoints)
+        if self._per_minute is not None and len(endpoints) > 1:
+            self._count(len(endpoints) - 1, self._per_minute)
+
+    def check(self, endpoints: Sequence[str]) -> None:
+        """Check the endpoints in a body without counting them. Raises ``WriteRefused``."""
         if self._per_minute is not None and len(endpoints) > self._per_minute:
             raise WriteRefused(WriteReason.OVER_RATE, self.name)
         if self._key is not None and self._access.refusal(self._key) is not None:
@@ -81,8 +87,6 @@ class WriteRights:
         outside = [] if self._covers is None else [each for each in endpoints if not self._covers(each)]
         if outside:
             raise WriteRefused(WriteReason.PREFIX, self.name, outside[0])
-        if self._per_minute is not None and len(endpoints) > 1:
-            self._count(len(endpoints) - 1, self._per_minute)
 
     def _count(self, changes: int, most: int) -> None:
         now = self._clock.monotonic()

@@ -29,6 +29,8 @@ from services.data.api.data import DataApi
 from services.data.api.door import OwnerOf, WriteDoor
 from services.data.api.fast_reads import FastReads
 from services.data.api.fast_writes import FastWrites
+from services.data.api.files import PATH as FILES
+from services.data.api.files import FilesApi
 from services.data.api.guard import KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard
 from services.data.api.history import PREFIX as HISTORY
 from services.data.api.history import HistoryApi
@@ -39,6 +41,7 @@ from services.data.api.status import PATH as SOURCES
 from services.data.api.status import SourcesApi, SourcesStatus, UsageApi, no_sources
 from services.data.api.tokens import TokensApi
 from services.data.api.write_stream import StreamApi
+from services.data.files.convert import Converter, in_thread
 from services.data.kinds.prefixes import Prefixes
 from services.data.limits import CONCURRENT_READS, DATASET_BYTES, READ_RATE, READ_RATE_LOOPBACK
 from services.data.store import Store
@@ -97,6 +100,7 @@ def make_api(
     *,
     access: Access | None = None,
     sources: SourcesStatus = no_sources,
+    convert: Converter = in_thread,
 ) -> Api:
     """Return the application of the public listener: the routes behind their guard, and their fast paths."""
     clock = clock or SystemClock()
@@ -123,6 +127,7 @@ def make_api(
             Route("/v1/endpoints", data.catalogue, methods=["GET"]),
             Route(PREFIX, data.put_bulk, methods=["PUT"]),
             Route(PREFIX, StreamApi(store, door).post, methods=["POST"]),
+            Route(FILES, FilesApi(store, door, convert).post, methods=["POST"]),
             Route(_ENDPOINT, ReadApi(reads).read, methods=["GET"]),
             Route(_ENDPOINT, data.put, methods=["PUT"]),
             Route(_ENDPOINT, data.patch, methods=["PATCH"]),

@@ -10,7 +10,7 @@ from diem import __version__
 from diem.tokens.claims import MAX_PREFIXES
 from diem.tokens.verifier import MAX_TOKEN_BYTES
 from services.data.access.plans import MAX_TOKEN_S, MIN_TOKEN_S
-from services.data.api import bulk
+from services.data.api import bulk, files
 from services.data.api.catalogue import MAX_ENTRIES
 from services.data.api.page import openapi
 from services.data.api.problems import _STATUSES
@@ -39,8 +39,19 @@ def test_openapi_states_the_limits_of_the_code() -> None:
         _body(paths["/v1/data"])
         == f"At most {2 * DATASET_BYTES} bytes (twice DIEM_DATASET_BYTES), and {bulk.MAX_ENDPOINTS} endpoints."
     )
+    _has_limits_of_files(schemas, paths["/v1/files"]["post"])
     (limit,) = (one for one in paths["/v1/endpoints"]["get"]["parameters"] if one.get("name") == "limit")
     assert limit["schema"]["maximum"] == limit["schema"]["default"] == MAX_ENTRIES
+
+
+def _has_limits_of_files(schemas: dict[str, Any], post: dict[str, Any]) -> None:
+    limits = {one["name"]: one["schema"].get("maxLength") for one in post["parameters"] if "name" in one}
+    assert (limits["name"], limits["layout"]) == (files.MAX_NAME, files.MAX_LAYOUT)
+    size = f"At most {files.DATASETS * DATASET_BYTES} bytes ({files.DATASETS} times DIEM_DATASET_BYTES)."
+    assert post["requestBody"]["description"].startswith(size)
+    shown = schemas["ConvertedEndpoint"]["properties"]
+    assert (shown["first"]["maxItems"], shown["curve"]["maxItems"]) == (files.ENDS, files.CURVE)
+    assert schemas["FilePreview"]["properties"]["endpoints"]["maxItems"] == files.SHOWN
 
 
 def test_every_problem_status_of_the_code_is_described() -> None:

@@ -24,7 +24,7 @@ from tests.support.fork_server import executed_processes
 from tests.support.kafka import kafka, kafka_options, kafka_program, on_kafka, own_broker, own_broker_options
 from tests.support.scheduling import SchedulingPlugin
 from tests.support.shared import SharedServicesPlugin
-from tests.support.spark_session import JVM_OPTIONS
+from tests.support.spark_session import OPTIONS
 
 __all__ = [
     "databases",
@@ -71,14 +71,10 @@ httpx._transports.default.create_ssl_context = functools.cache(  # type: ignore[
 
 skip_sniffio()
 
-# What Spark's JVM adds to its command line. Sessions of tests are short: what a better compiler would gain them is less
-# than what it takes. The usual room for code is what that one needs: with this one it is 48 MiB, too few for Spark.
-_JVM_OPTIONS = f"{JVM_OPTIONS} -XX:ReservedCodeCacheSize=240m"
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give the run its shared services and its order."""
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", _JVM_OPTIONS)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
     _put_diem_first_on_path(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A run in the background of a script ignores it, and so would all processes that tests start and interrupt.

@@ -20,6 +20,7 @@ from tests.support import fork_server
 from tests.support.commandline import parser
 from tests.support.patience import FACTOR
 from tests.support.size import RunSize
+from tests.support.spark_session import OPTIONS
 
 ROOT: Final = Path(__file__).parents[1]
 LOGS: Final = ROOT / "build" / "smoke"
@@ -37,6 +38,7 @@ ENVIRONMENT: Final = {
     RunSize.SMOKE.name: "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    "SPARK_SUBMIT_OPTS": OPTIONS,
     # Beside the others each is slower than alone.
     "DIEM_TIME_FACTOR": os.environ.get("DIEM_TIME_FACTOR", "3"),
 }

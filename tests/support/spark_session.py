@@ -11,6 +11,8 @@ JVM_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
 """For JVMs that end before an optimising compiler would pay. To verify the classes of Spark takes 4 s of CPU time."""
+OPTIONS: Final = f"{JVM_OPTIONS} -XX:ReservedCodeCacheSize=240m"
+"""For ``SPARK_SUBMIT_OPTS``: the room for code of this compiler would be 48 MiB, too few for Spark."""
 INTERPRETED: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

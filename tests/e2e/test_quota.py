@@ -1,6 +1,7 @@
 """A reader whose quota is used up, in Chromium: updates without data, refused requests, the newest data in the end."""
 
 import itertools
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,11 @@ from tests.e2e.test_public import Traffic, create_key, wait_for_token_keys
 from tests.support.patience import FACTOR, PATIENCE_S
 from tests.support.running import running
 
-pytestmark = [pytest.mark.chromium, pytest.mark.takes(90)]
+pytestmark = [
+    pytest.mark.chromium,
+    pytest.mark.takes(90),
+    pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it waits for a minute of the plan: make cluster"),
+]
 
 PLAN: Final = """
 source = []

@@ -28,7 +28,7 @@ from services.data.files.unpack import Member, text_of, unpack
 from services.data.kinds import KINDS, Representation
 from services.data.kinds.kind import MAX_TITLE, Body
 from services.data.kinds.series import Declared, parse_resolution
-from services.data.kinds.series.form import Value
+from services.data.kinds.series.form import Value, number
 
 DEFAULT_LIMITS: Final = Limits()
 Given = TypeVar("Given")
@@ -203,11 +203,11 @@ class _Series:
         stated = self._step_s() if columns.resolution is None else 0
         steps = [stated] * len(times) if columns.resolution is None else _each(_step_s, cells[columns.resolution])
         made: list[Time] = []
-        for index, (begin, number, step) in enumerate(zip(times, numbers, steps, strict=True)):
-            if not isinstance(number, int) or number < 1:
-                raise BadCell(index, f"{number} is not the number of a period, from 1 (key: period)")
+        for index, (begin, period, step) in enumerate(zip(times, numbers, steps, strict=True)):
+            if period is None or period < 1 or period % 1:
+                raise BadCell(index, f"{period} is not the number of a period, from 1 (key: period)")
             try:
-                made.append(self._times.origin(begin) + (number - 1) * step)
+                made.append(self._times.origin(begin) + (int(period) - 1) * step)
             except ValueError as error:
                 raise BadCell(index, str(error)) from None
         return made
@@ -381,8 +381,9 @@ class _Documents:
             ]
             index = 0
             try:
-                for number in columns.numbers:
-                    cells[number] = self._numbers.read([row[number] for row in selected.rows])
+                for column in columns.numbers:
+                    values = self._numbers.read([row[column] for row in selected.rows])
+                    cells[column] = [None if value is None else number(value) for value in values]
                 for index in range(len(selected.rows)):
                     value = selected.objects[index] if selected.objects else _object(grid.columns, cells, index)
                     fields = {name: _text(selected.rows[index][at]) for name, at in columns.fields.items()}

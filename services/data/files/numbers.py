@@ -37,8 +37,8 @@ class NumberReader:
         self._is_plain = mapping.decimal == "." and not any(map(_PLAIN.fullmatch, mapping.gaps))
         self._grouped = re.compile(_GROUPED.format(f"[{re.escape(self._marks)}]")) if mapping.thousands else None
 
-    def read(self, cells: Sequence[Cell]) -> list[Value]:
-        """Return the values of a column, None for gaps; raises :class:`BadCell`."""
+    def read(self, cells: Sequence[Cell]) -> Sequence[Value]:
+        """Return the values of a column, None for gaps, whole ones perhaps as ``float``; raises :class:`BadCell`."""
         try:
             found = self._read_texts(cells)  # type: ignore[arg-type]  # raises TypeError for other cells than texts
         except (AttributeError, TypeError, ValueError):
@@ -46,7 +46,7 @@ class NumberReader:
         given = [value for value in found if value is not None]
         if given and not -MAX_MAGNITUDE < min(given) <= max(given) < MAX_MAGNITUDE:
             return [self._cell(index, cell) for index, cell in enumerate(cells)]
-        return [int(value) if value is not None and value.is_integer() else value for value in found]
+        return found
 
     def _read_texts(self, cells: Sequence[str]) -> list[float | None]:
         """Read a column by few calls, without a turn of the interpreter or two for each cell.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain, pairwise
-from operator import ge
+from operator import eq, ge
 from typing import Any
 
 import orjson
@@ -157,7 +157,7 @@ class SeriesBuilder:
     def _merge(self, mapping: Mapping) -> None:
         """Keep one of several equal points at one time; apply ``duplicates`` to others."""
         seconds = self._seconds()
-        if not any(first == second for first, second in pairwise(seconds)):
+        if not any(map(eq, seconds, seconds[1:])):
             return
         kept: list[int] = []
         for index, each in enumerate(seconds):
@@ -166,13 +166,17 @@ class SeriesBuilder:
             elif mapping.duplicates == "last":
                 kept[-1] = index
             elif mapping.duplicates == "refuse" and self.values[index] != self.values[kept[-1]]:
-                first, second = self.values[kept[-1]], self.values[index]
+                first, second = (self._text(at) for at in (kept[-1], index))
                 raise InvalidDataset(
                     f"{iso_seconds(each)} appears twice in {self.name}, with {first} and {second} "
                     f"(keys: duplicates; name or where, if rows are of several series)",
                     self._at(index),
                 )
         self._keep(kept)
+
+    def _text(self, index: int) -> str:
+        value = self.values[index]
+        return "a gap" if value is None else str(number(value))
 
     def _repeat(self, step: Resolution) -> None:
         """Put values at the missing periods after them, up to their ends (curve type A03 of ENTSO-E)."""
@@ -208,7 +212,9 @@ def _content(unit_: str, resolution: str, seconds: Sequence[int], values: Sequen
     """Return canonical content, written in few calls: a dictionary for each point takes four times as long."""
     head = orjson.dumps({"unit": unit_, "resolution": resolution})[:-1] + POINTS
     heads = map(_point_head, seconds)
-    texts = orjson.dumps(values)[1:-1].split(b",")
+    # Whole numbers are written as such.
+    written = orjson.dumps([None, *values, None]).replace(b".0,", b",").replace(b",-0,", b",0,")
+    texts = written[len(b"[null,") : -len(b",null]")].split(b",")
     return head + b"".join(chain.from_iterable(zip(heads, texts, strict=True)))[2:] + b"}" + END
 
 

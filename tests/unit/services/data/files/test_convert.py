@@ -37,9 +37,10 @@ def test_rows_name_their_series_and_only_those_of_where_are_read() -> None:
 
 
 def test_content_is_that_of_the_same_points_in_json() -> None:
-    (made,) = converted("time,value\n2026-01-01T00:00Z,1.50\n2026-01-01T01:00Z,\n2026-01-01T02:00Z,3.0\n")
+    texts = ["1.50", "", "3.0", "-0.0", "1e-7", "10.05", "-20", "123456789012.0", "0"]
+    (made,) = converted("time,value\n" + "".join(f"2026-01-01T0{at}:00Z,{text}\n" for at, text in enumerate(texts)))
     assert made.content == parse_single("/x", orjson.dumps(orjson.loads(made.content))).content
-    assert points(made) == [("2026-01-01T00:00", 1.5), ("2026-01-01T01:00", None), ("2026-01-01T02:00", 3)]
+    assert [value for _, value in points(made)] == [1.5, None, 3, 0, 1e-7, 10.05, -20, 123456789012, 0]
 
 
 def test_repeated_hour_follows_the_order_of_rows_up_and_down() -> None:

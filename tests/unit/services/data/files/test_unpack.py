@@ -3,7 +3,6 @@
 import gzip
 import io
 import struct
-import time
 import tracemalloc
 import zipfile
 import zlib
@@ -33,14 +32,12 @@ def members(name: str, body: bytes, media_type: str = "", limits: Limits = Limit
 
 
 def refused(name: str, body: bytes, limits: Limits = Limits(), **mapping: Any) -> str:  # noqa: B008
-    """Return the one line of a refusal, made within a second and without much memory."""
+    """Return the one line of a refusal, made without much memory."""
     tracemalloc.start()
-    begin = time.perf_counter()
     with pytest.raises((InvalidDataset, MalformedBody)) as found:
         members(name, body, limits=limits, **mapping)
-    took, (_, peak) = time.perf_counter() - begin, tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert took < 1
     assert peak < 64 * MIB + len(body)
     line = str(found.value)
     assert "\n" not in line

@@ -22,8 +22,9 @@ from services.data.api.requests import coding_refusal, idempotency_key
 from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody
 from services.data.files.convert import Converter, in_thread
 from services.data.files.grid import InputFile
-from services.data.files.names import segment
+from services.data.files.layout_text import layout_text
 from services.data.files.presets import presets
+from services.data.files.suggest import Suggestion, suggest
 from services.data.kinds import Representation
 from services.data.large import run_sized
 from services.data.sources.config import layout_in
@@ -44,6 +45,8 @@ ENDS: Final = 3
 """Points shown of each end of a series."""
 CURVE: Final = 96
 """Values of a series for a plot, at most."""
+_ASSUMED: Final = {"unit", "resolution", "zone"}
+"""Fields that a layout has if they are in question."""
 _FILE_NAME: Final = re.compile(rf"[^/\x00-\x1f\x7f]{{1,{MAX_NAME}}}")
 _SMALLER: Final = "split it, read it by a [[source]] of diem.toml, or raise DIEM_DATASET_BYTES"
 
@@ -102,11 +105,9 @@ class FilesApi:
             raise DatasetTooLarge(f"{error}: {_SMALLER}") from None
 
     async def _suggest(self, file: InputFile) -> dict[str, Any]:
-        """Return what a layout can be made of: a name of the endpoint, and the presets."""
-        none: dict[str, Any] = {"preset": "", "layout": "", "notes": [], "questions": []}
-        problem = "choose a preset, or write a layout"
-        described = await _described([], "UTC")
-        return {"endpoint": _name(file.name), "presets": presets(), "problem": problem, **none, **described}
+        made = await asyncio.to_thread(suggest, file)
+        described = await _described(made.found, made.fields.get("zone", "UTC"))
+        return {**_suggested(made), "presets": presets(), **described}
 
     async def _checked(self, found: list[Representation], writer: WriteRights) -> list[Representation]:
         """Return content as it is stored; raises DiemError if it may not be, also by this writer."""
@@ -122,11 +123,23 @@ class FilesApi:
         return checked
 
 
-def _name(file: str) -> str:
-    try:
-        return f"/{segment(file.partition('.')[0]).lower()}"
-    except InvalidDataset:
-        return "/file"
+def _suggested(made: Suggestion) -> dict[str, Any]:
+    """Return a layout, with what is assumed in it, and the words about it."""
+    fields = {key: value for key, value in made.fields.items() if key not in {"endpoint", "prefix"}}
+    for question in made.questions:
+        if question.key in _ASSUMED:
+            fields.setdefault(question.key, question.assumed)
+    return {
+        "endpoint": made.fields.get("prefix") or made.fields.get("endpoint") or f"/{made.name}",
+        "preset": made.preset,
+        "layout": layout_text(fields, made.keys),
+        "notes": [{"key": key, "text": text} for key, text in made.notes],
+        "questions": [
+            {"key": each.key, "assumed": each.assumed, "text": each.reason, "others": each.others}
+            for each in made.questions
+        ],
+        "problem": made.problem,
+    }
 
 
 def _check(query: Mapping[str, str]) -> None:

@@ -34,6 +34,11 @@ METER_LAYOUT = {"endpoint": "/meter", "layout": LAYOUT}
 ONE = b"time,value\n2026-01-01T00:00:00Z,5\n"
 SINGLE = {"endpoint": "/load", "layout": 'unit = "MW"\nresolution = "PT1H"'}
 
+SMARD = (
+    "Datum von;Datum bis;Belgien [€/MWh] Originalauflösungen\n"
+    "01.01.2026 00:00;01.01.2026 00:15;1.002,16\n01.01.2026 00:15;01.01.2026 00:30;-\n"
+).encode()
+
 
 async def post(rest: Rest, query: dict[str, str], body: bytes = METER, key: str = "") -> httpx.Response:
     headers = {"Idempotency-Key": key} if key else {}
@@ -69,20 +74,34 @@ async def test_the_endpoints_of_a_file_are_stored_together_with_their_versions(r
 
 
 async def test_a_preset_is_named_and_a_layout_is_above_it(rest: Rest) -> None:
-    smard = (
-        "Datum von;Datum bis;Belgien [€/MWh] Originalauflösungen\n"
-        "01.01.2026 00:00;01.01.2026 00:15;1.002,16\n01.01.2026 00:15;01.01.2026 00:30;-\n"
-    ).encode()
     query = {"endpoint": "/dam", "preset": "smard", "layout": 'resolution = "PT15M"', "preview": "true"}
-    (found,) = (await post(rest, query, smard)).json()["endpoints"]
+    (found,) = (await post(rest, query, SMARD)).json()["endpoints"]
     assert (found["resolution"], found["unit"], found["curve"]) == ("PT15M", "EUR/MWh", [1002.16, None])
 
 
-async def test_without_an_endpoint_a_layout_is_suggested(rest: Rest) -> None:
-    answer = (await post(rest, {"name": "Zähler 7.csv"})).json()
-    assert answer["endpoint"] == "/zahler-7"
-    assert "smard" in answer["presets"]
+async def test_a_suggestion_can_be_sent_back_and_shows_the_same(rest: Rest) -> None:
+    suggested = (await post(rest, {"name": "Zähler 7.csv"})).json()
+    assert suggested["endpoint"] == "/zahler-7"
+    assert 'decimal = ","' in suggested["layout"]
+    assert {"smard", "entsoe"} < {*suggested["presets"]}
+    (zone,) = (each for each in suggested["questions"] if each["key"] == "zone")
+    assert (zone["assumed"], 'zone = "UTC"' in suggested["layout"]) == ("UTC", True)
+    query = {name: suggested[name] for name in ("endpoint", "layout")}
+    shown = (await post(rest, {**query, "preview": "true"})).json()
+    assert shown["endpoints"][0]["first"][0] == {"time": "2026-10-25T01:45:00Z", "value": 1002.5}
+    assert {name: suggested[name] for name in shown} == shown
     assert not rest.store.index.heads
+
+
+async def test_a_file_without_a_table_is_answered_with_the_reason(rest: Rest) -> None:
+    suggested = (await post(rest, {"name": "notes.txt"}, b"hello")).json()
+    assert (suggested["endpoint"], suggested["problem"]) == ("/notes", "there is no table in it")
+    assert (suggested["count"], suggested["layout"]) == (0, "")
+
+
+async def test_a_publishers_file_is_suggested_with_its_preset(rest: Rest) -> None:
+    suggested = (await post(rest, {"name": "smard.csv"}, SMARD)).json()
+    assert (suggested["preset"], suggested["endpoints"][0]["curve"]) == ("smard", [1002.16, None])
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ pauses: install-test install-spark
 conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
-# In `make test` one JVM is Spark, with tables in a bucket, too; most queries are interpreted, not compiled.
-CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py bucket.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py three_brokers.py) docs/test_site.py test_promises.py) tests/e2e/test_quota.py
+# In `make test` one JVM is Spark, most queries are interpreted, not compiled.
+CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py three_brokers.py) docs/test_site.py test_promises.py) tests/e2e/test_quota.py
 cluster: install-test install-spark kafka page chromium
 	@CI=1 RUN_CLUSTER=1 $(PYTEST) $(CLUSTER)
 
@@ -87,7 +87,7 @@ sbom: $(VENV)/audit/.installed | $(NODE_AFTER)
 	@for name in $(SHIPPED); do $(AUDIT)/cyclonedx-py requirements --short-PURLs -o build/sbom/$$name.json requirements/$$name.txt; done
 	@cd client && ../deploy/install/node.sh npm sbom --package-lock-only --sbom-format cyclonedx > ../build/sbom/page.json
 	@$(PY) requirements/sbom.py build/sbom.cdx.json "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
-	  build/sbom/*.json $(wildcard */*/jars.lock */*/*/jars.lock)
+	  build/sbom/*.json $(wildcard */*/jars.lock learning/spark/wheel/jars.lock)
 
 check: install-test install-spark $(MODULES)
 	@$(VENV)/bin/ruff format --check --quiet . && $(VENV)/bin/ruff check --quiet .

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 import typer
@@ -147,7 +147,7 @@ def learning_of(
     traffic: Path | None,
     *,
     spark: bool | None,
-    warehouse: PurePath | None = None,
+    warehouse: Path | None = None,
     settings: SparkSettings | None = None,
 ) -> tuple[list[str] | None, list[str]]:
     """Return the options of ``diem pipeline run`` (None without Spark), and the options of ``diem plan`` for its input.

@@ -215,7 +215,7 @@ def usage_command(
         return 0
     console = plain_console()
     if not found:
-        console.print(f"no requests from {first} to {last} are recorded in {here.tables}")
+        console.print(f"no requests from {first} to {last} are recorded in {here.root}")
         return 0
     largest = largest_rows(found, rows)
     console.print(usage_table(largest))
@@ -281,7 +281,7 @@ async def report(here: Warehouse, folder: Path, cluster: KafkaOptions | None) ->
     names = sorted({*here.sources(), *(name for name, some in unread.items() if some.unread)})
     sources = [_source_report(status(here, name), unread.get(name)) for name in names]
     statistics = [{"name": each.name, **read_window(each)} for each in all_statistics(here)]
-    return PipelineReport(str(here.tables), sources, statistics)
+    return PipelineReport(str(here.root), sources, statistics)
 
 
 def _source_report(source: SourceStatus, unread: SourceLag | None) -> SourceReport:

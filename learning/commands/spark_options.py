@@ -5,13 +5,12 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import unquote, urlsplit
 
 import typer
 
-from learning.jobs.bucket import SCHEMES, BadBucket, BucketPath, Folder
 from learning.jobs.spark_options import SparkSettings, is_uri
 
 _MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
@@ -23,8 +22,8 @@ def _checked_memory(memory: str | None) -> str | None:
     return memory
 
 
-def parse_folder(text: str) -> Folder:
-    """Return the folder of a path or ``file:`` URI, or the location of an ``s3:`` or ``s3a:`` URI.
+def parse_folder(text: str) -> Path:
+    """Return the folder of a path or ``file:`` URI.
 
     Raises:
         typer.BadParameter: any other URI.
@@ -32,24 +31,15 @@ def parse_folder(text: str) -> Folder:
     if not is_uri(text):
         return Path(text).absolute()
     uri = urlsplit(text)
-    if uri.scheme in SCHEMES:
-        try:
-            return BucketPath.parse(text)
-        except BadBucket as error:
-            raise typer.BadParameter(str(error)) from None
     if uri.scheme != "file" or uri.netloc not in {"", "localhost"} or not uri.path.startswith("/"):
-        raise typer.BadParameter(
-            f"{text} is not a path, file: URI or s3: URI: mount other stores, or use their S3 interface"
-        )
+        raise typer.BadParameter(f"{text} is not a path or file: URI: mount other stores")
     return Path(unquote(uri.path))
 
 
 WarehouseOption = Annotated[
-    # Common base: typer accepts only one type.
-    PurePath | None,
+    Path | None,
     typer.Option(
-        help="Where the tables are: a folder, file: URI or s3://BUCKET/PATH. Default: traffic/warehouse in the state "
-        "directory.",
+        help="Folder of the tables, or its file: URI. Default: traffic/warehouse in the state directory.",
         parser=parse_folder,
         metavar="FOLDER",
     ),

@@ -4,12 +4,12 @@ Statistics, usage reports and plans have no pseudonyms. Like all maintenance of 
 """
 
 import os
+import shutil
 from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from learning.jobs.bucket import Folder, remove_tree
 from learning.jobs.delta_table import LOG, LOG_RETENTION, PROPERTIES, clear_errors, is_written, open_table
 from learning.jobs.sources import FileSource, complete_files
 from learning.jobs.warehouse import Warehouse
@@ -47,11 +47,11 @@ def erase(warehouse: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Er
             locks.enter_context(warehouse.lock(source))
         rows = sum(erase_rows(warehouse.sink(source), pseudonyms) for source in warehouse.sources())
         # With all clients' open sessions: the next window reads its preceding week, and writes a new one.
-        remove_tree(warehouse.history)
+        shutil.rmtree(warehouse.history, ignore_errors=True)
         return Erased(rows, sum(erase_lines(file, pseudonyms) for file in complete_files(folder)))
 
 
-def erase_rows(sink: Folder, pseudonyms: Collection[str]) -> int:
+def erase_rows(sink: Path, pseudonyms: Collection[str]) -> int:
     """Remove the rows of clients, and quarantined lines containing a pseudonym; return their number.
 
     Their files are removed, as are all files without a commit. The caller holds the source's lock.
@@ -72,14 +72,14 @@ def erase_rows(sink: Folder, pseudonyms: Collection[str]) -> int:
     return removed
 
 
-def _forget_versions(table: "DeltaTable", sink: Folder) -> None:
+def _forget_versions(table: "DeltaTable", sink: Path) -> None:
     """Remove earlier versions from the log, which contain the search terms."""
     # A separate commit: an interrupted erasure's may be the last, and the last one stays.
     table.alter.set_table_properties({LOG_RETENTION: PROPERTIES[LOG_RETENTION]})
     table.create_checkpoint()
     # Not by a shorter retention in the table, which an interruption would leave there, removing versions in use.
     last = f"{table.version():020}"
-    for file in sorted(list[Folder]((sink / LOG).glob("[0-9]*")), key=lambda file: file.name):
+    for file in sorted((sink / LOG).glob("[0-9]*")):
         if file.name < last:
             file.unlink()
 

@@ -56,13 +56,13 @@ class DiskNotShared(ExecutorUnusable):
 
 
 @contextmanager
-def prepared_executors(spark: "SparkSession", scratch: Path, folder: Path | None) -> Iterator[Path | None]:
+def prepared_executors(spark: "SparkSession", scratch: Path, folder: Path) -> Iterator[Path | None]:
     """Ship our packages, and examine all executors; yield the proof for :func:`require_proof`, if they need one.
 
     Args:
         spark: the session.
         scratch: for the archive of the packages.
-        folder: folder required at this path on all executors, created if missing; None: not needed.
+        folder: folder required at this path on all executors, created if missing.
 
     Raises:
         ExecutorUnusable: an executor has other versions than the driver.
@@ -72,10 +72,6 @@ def prepared_executors(spark: "SparkSession", scratch: Path, folder: Path | None
         yield None
         return
     spark.sparkContext.addPyFile(str(archive(scratch)))
-    if folder is None:
-        _examine(spark, None, None)
-        yield None
-        return
     probe = folder / PROBES / secrets.token_hex(8)
     probe.mkdir(mode=0o700, parents=True)
     try:
@@ -100,7 +96,7 @@ def archive(scratch: Path) -> Path:
     return file
 
 
-def _examine(spark: "SparkSession", folder: Path | None, probe: Path | None) -> None:
+def _examine(spark: "SparkSession", folder: Path, probe: Path) -> None:
     context = spark.sparkContext
     # Executors that start later are examined by their own tasks: require_proof.
     tasks = context.defaultParallelism
@@ -115,18 +111,18 @@ def _examine(spark: "SparkSession", folder: Path | None, probe: Path | None) -> 
                     "there, or name an environment that has it (PYSPARK_PYTHON, --conf spark.archives=...)"
                 )
         # The driver must also see the executor's file.
-        if probe is not None and not (report.shared and _own_file(probe, report.host, report.process).is_file()):
+        if not (report.shared and _own_file(probe, report.host, report.process).is_file()):
             raise DiskNotShared(
                 f"the executor at {report.host} does not have the folder {folder} of this machine, although "
                 "--shared-disk says so: nothing was read"
             )
 
 
-def _report(probe: Path | None, _number: int) -> ExecutorReport:
+def _report(probe: Path, _number: int) -> ExecutorReport:
     """Examine the executor that runs this task."""
     host, process = socket.gethostname(), os.getpid()
-    shared = probe is not None and _proves(probe / _TOKEN)
-    if probe is not None and shared:
+    shared = _proves(probe / _TOKEN)
+    if shared:
         _own_file(probe, host, process).write_text(probe.name, encoding="utf-8")
     time.sleep(_TASK_S)
     return ExecutorReport(host, process, versions(), shared)

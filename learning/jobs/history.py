@@ -21,7 +21,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from diem.protocol.update import iso
-from learning.jobs.bucket import BucketPath, Folder, open_binary, remove_tree
 from learning.jobs.spark_options import spark_path
 from learning.jobs.spark_session import SparkFailed
 from learning.jobs.tables import EVENT_COLUMNS, confirmed_names
@@ -96,7 +95,7 @@ def read(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[
     return table.sparkSession.read.parquet(spark_path(found / _ROWS)).unionByName(table.where(since & last))
 
 
-def find(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[[str], None]) -> Folder | None:
+def find(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[[str], None]) -> Path | None:
     """Return the folder of the latest valid history for a window, if any; remove invalid ones."""
     for folder in reversed(histories(warehouse)):
         at = int(folder.name)
@@ -104,17 +103,17 @@ def find(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[
             if (fault := _fault(folder, table)) is None:
                 return folder
             warn(f"the condensed history of {iso(at)} is not used ({fault}): events of before then are read again")
-            remove_tree(folder)
+            shutil.rmtree(folder, ignore_errors=True)
     return None
 
 
-def histories(warehouse: Warehouse) -> list[Folder]:
+def histories(warehouse: Warehouse) -> list[Path]:
     """Return the folders of all histories, the earliest first."""
     folders = warehouse.history.glob("*")
     return sorted((each for each in folders if each.name.isdecimal()), key=lambda each: int(each.name))
 
 
-def _fault(folder: Folder, table: DataFrame) -> str | None:
+def _fault(folder: Path, table: DataFrame) -> str | None:
     """Return the reason why a history is unusable, or None."""
     try:
         content = json.loads((folder / _META).read_text(encoding="utf-8"))
@@ -128,15 +127,15 @@ def _fault(folder: Folder, table: DataFrame) -> str | None:
     return f"rows of its time since it was made: {change:+,}" if change else None
 
 
-def _digests(folder: Folder) -> dict[str, str]:
-    digests, files = {}, list[Folder](folder.glob("part-*"))
-    for file in sorted(files, key=str):
-        with open_binary(file) as opened:
+def _digests(folder: Path) -> dict[str, str]:
+    digests = {}
+    for file in sorted(folder.glob("part-*")):
+        with file.open("rb") as opened:
             digests[file.name] = hashlib.file_digest(opened, "sha256").hexdigest()
     return digests
 
 
-def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Window) -> Folder | None:
+def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Window) -> Path | None:
     """Write the history for the windows after this one, and remove unneeded ones; return its folder.
 
     None is written if there is a later one, or one that is a quarter of the window older at most. One of a clock that
@@ -158,14 +157,10 @@ def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Wind
         return None
     root = warehouse.history
     folder = root / str(at)
-    if isinstance(root, BucketPath):
-        # A prefix cannot be renamed. Without its last object, which is the description, a history is not valid.
-        new: Folder = folder
-    else:
-        _remove_leftovers(root)
-        new = root / f".{at}.new"
+    _remove_leftovers(root)
+    new = root / f".{at}.new"
     for existing in (new, folder):
-        remove_tree(existing)
+        shutil.rmtree(existing, ignore_errors=True)
     new.mkdir(parents=True)
     condensed = condense(events, at).coalesce(table.sparkSession.sparkContext.defaultParallelism)
     condensed.write.parquet(spark_path(new / _ROWS))
@@ -173,12 +168,11 @@ def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Wind
         raise SparkFailed(f"the history is not in {new}: do all workers have the warehouse at this path?")
     content = {"format": FORMAT, "rows": _count_rows(table, at), "files": files}
     (new / _META).write_text(json.dumps(content) + "\n", encoding="utf-8")
-    if isinstance(new, Path):
-        new.rename(str(folder))
+    new.rename(folder)
     for each in old:
         # The next windows of this length begin later.
         if int(each.name) < window.start - window.ms:
-            remove_tree(each)
+            shutil.rmtree(each, ignore_errors=True)
     return folder
 
 

@@ -23,7 +23,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from diem.errors import DiemError
 from diem.process.files import replace_file
 from learning.jobs import delta_table, tables
-from learning.jobs.bucket import BucketUnavailable, Folder
 from learning.jobs.checkpoint import begin_anew, query_id, remove_ingested
 from learning.jobs.delta_table import STAGING, RowsMissing
 from learning.jobs.maintenance import maintain
@@ -87,7 +86,7 @@ def ingest(
         if remove:
             remove_ingested(warehouse.checkpoint(source.name))
         sink = warehouse.sink(source.name)
-        delta_table.prepare(sink, tables.schema_json(), warehouse.writer())
+        delta_table.prepare(sink, tables.schema_json())
         lines, ended = 0, False
         while not ended:
             today, writer = _today(), BatchWriter(sink, warehouse.checkpoint(source.name))
@@ -108,7 +107,7 @@ def ingest(
         return lines
 
 
-def _maintain(sink: Folder, today: date, keep_days: int | None) -> None:
+def _maintain(sink: Path, today: date, keep_days: int | None) -> None:
     try:
         maintain(sink, today, keep_days)
     except Exception as error:  # noqa: BLE001  # faults of old files must not keep new traffic from being read
@@ -123,7 +122,7 @@ class BatchWriter:
         checkpoint: that of the query.
     """
 
-    def __init__(self, sink: Folder, checkpoint: Path) -> None:
+    def __init__(self, sink: Path, checkpoint: Path) -> None:
         self._sink = sink
         self.checkpoint = checkpoint
         self.error: DiemError | None = None
@@ -135,9 +134,6 @@ class BatchWriter:
             self._write(rows, number)
         except RowsMissing as error:
             self.error = SparkFailed(str(error))
-            raise
-        except BucketUnavailable as error:
-            self.error = error
             raise
 
     def _write(self, rows: DataFrame, number: int) -> None:

@@ -8,9 +8,9 @@ running query.
 from collections import Counter
 from collections.abc import Iterable
 from datetime import date, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from learning.jobs.bucket import Folder
 from learning.jobs.delta_table import RETENTION_H, CommittedFile, files_of, is_written, open_table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MAX_EXPIRED_DAYS: Final = 3
 """Most days that lose their rows at once, since a clock may be years ahead for one run."""
 
 
-def maintain(sink: Folder, today: date, keep_days: int | None = None) -> int:
+def maintain(sink: Path, today: date, keep_days: int | None = None) -> int:
     """Compact the days before ``today`` (UTC); return the reduction in files.
 
     Days more than ``keep_days`` before it lose their rows, the oldest :data:`MAX_EXPIRED_DAYS` of them; their files are
@@ -55,7 +55,7 @@ def maintain(sink: Folder, today: date, keep_days: int | None = None) -> int:
     return fewer
 
 
-def _expire(table: "DeltaTable", sink: Folder, first: date) -> None:
+def _expire(table: "DeltaTable", sink: Path, first: date) -> None:
     old = sorted({file.day for file in files_of(table, sink) if file.day < first})[:MAX_EXPIRED_DAYS]
     if old:
         table.delete(f"day <= '{old[-1].isoformat()}'")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from diem.errors import ConfigurationError
-from learning.jobs.bucket import BucketPath, Folder, spark_settings
 
 LOOPBACK: Final = "127.0.0.1"
 MAX_LOCAL_CORES: Final = 8
@@ -45,13 +44,12 @@ class NotShared(ConfigurationError):
     """Executors of a cluster would write to their own folders."""
 
     template = (
-        "{what} {folder} is of this machine, and Spark runs at {master}: place it on a disk that all workers have at "
-        "this path, and say so with --shared-disk"
+        "the warehouse (--warehouse) {folder} is of this machine, and Spark runs at {master}: place it on a disk that "
+        "all workers have at this path, and say so with --shared-disk"
     )
 
     folder: Path
     master: str
-    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +89,6 @@ class SparkOptions:
     java: Path | None = None
     """The ``java`` program; None for the one that Spark finds."""
     shuffle_partitions: int = SHUFFLE_PARTITIONS
-    bucket: bool = False
-    """True if tables are in a bucket."""
 
     @property
     def log(self) -> Path:
@@ -126,13 +122,11 @@ def master_of(settings: SparkSettings, given: Mapping[str, str]) -> str:
     return master or f"local[{settings.cores or default_cores()}]"
 
 
-def require_shared(
-    settings: SparkSettings, given: Mapping[str, str], folder: Path, what: str = "the warehouse (--warehouse)"
-) -> None:
+def require_shared(settings: SparkSettings, given: Mapping[str, str], folder: Path) -> None:
     """Raise ``NotShared`` if Spark runs elsewhere and the operator has not declared this folder shared."""
     master = master_of(settings, given)
     if not is_local(master) and not settings.shared_disk:
-        raise NotShared(folder, master, what)
+        raise NotShared(folder, master)
 
 
 def configuration(options: SparkOptions, given: Mapping[str, str]) -> dict[str, str]:
@@ -145,8 +139,6 @@ def configuration(options: SparkOptions, given: Mapping[str, str]) -> dict[str, 
     master = master_of(options.settings, given)
     chosen = _chosen(options.settings, given, master)
     ours = {**_defaults(options, master), **(_local(options) if is_local(master) else _remote())}
-    if options.bucket:
-        ours |= spark_settings(options.scratch if is_local(master) else None)
     appended = {
         key: separator.join(filter(None, (ours.get(key), chosen.get(key, given.get(key)))))
         for key, separator in _APPENDED.items()
@@ -174,10 +166,8 @@ def is_uri(place: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", place) is not None
 
 
-def spark_path(path: Folder) -> str:
+def spark_path(path: Path) -> str:
     """Return a path in Spark's form: on a cluster, a path without a scheme may mean another file system."""
-    if isinstance(path, BucketPath):
-        return path.spark_uri
     # Not ``as_uri``: Hadoop does not decode what that encodes.
     return f"file://{path}"
 

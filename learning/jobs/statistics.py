@@ -18,7 +18,7 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F  # noqa: N812
 
 from learning.jobs import history, tables
-from learning.jobs.bucket import BucketPath
+from learning.jobs.spark_options import spark_path
 from learning.jobs.spark_session import SparkFailed
 from learning.jobs.warehouse import WINDOW_FILE, NoTraffic, Warehouse
 from learning.statistics.constants import (
@@ -82,7 +82,7 @@ def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Wind
     latest = events.where(F.col("day") == F.lit(None if day is None else day["day"]))
     last = latest.agg(F.unix_millis(F.max("time")).alias("at")).first()
     if last is None or last["at"] is None:
-        raise NoTraffic(warehouse.tables)
+        raise NoTraffic(warehouse.root)
     end = min(last["at"] + 1, time.time_ns() // 1_000_000)
     window = Window(end - span_ms, end)
     from_ms = window.start - SILENCE_MS
@@ -118,21 +118,20 @@ def compute(
     try:
         table = tables.events(spark, warehouse)
         computed = statistics(history.read(table, warehouse, window, warn), window, cache)
-        folder = write(computed, window, warehouse.statistics / (name or window.name), warehouse.staging)
+        folder = write(computed, window, warehouse.statistics / (name or window.name))
         history.save(table, warehouse, computed.events, window)
         return folder
     finally:
         cache.free()
 
 
-def write(computed: Tables, window: Window, folder: Path, staging: BucketPath | None = None) -> Path:
+def write(computed: Tables, window: Window, folder: Path) -> Path:
     """Write statistics to ``folder``; existing ones stay until the new ones are complete.
 
     Args:
         computed: the tables.
         window: their window.
         folder: a folder of this machine.
-        staging: see :func:`learning.jobs.tables.write_local`.
 
     Raises:
         SparkFailed: an executor wrote to a folder of its own.
@@ -142,7 +141,7 @@ def write(computed: Tables, window: Window, folder: Path, staging: BucketPath | 
         shutil.rmtree(leftover, ignore_errors=True)
     new.mkdir(parents=True)
     for name in ORDERS:
-        tables.write_local(_sorted(name, getattr(computed, name)), new / f"{name}.parquet", staging)
+        _sorted(name, getattr(computed, name)).write.parquet(spark_path(new / f"{name}.parquet"))
         if not any((new / f"{name}.parquet").glob("part-*")):
             raise SparkFailed(f"the table {name} is not in {new}: do all workers have the warehouse at this path?")
     content = json.dumps(window_json(window, computed.summary), indent=2)

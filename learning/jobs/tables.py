@@ -14,10 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from diem.protocol.traffic import CANONICAL, MAX_EVENT_BYTES, BadEvent, TrafficEvent, Type
-from learning.jobs.bucket import BucketPath, Folder, download, remove_tree, temporary
 from learning.jobs.delta_table import data_files
 from learning.jobs.executors import require_proof
-from learning.jobs.spark_options import is_local, spark_path
+from learning.jobs.spark_options import spark_path
 from learning.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
 from learning.statistics.constants import EARLIEST_MS, MAX_AHEAD_MS
 from learning.statistics.parsing import parse_event, sequence_number
@@ -187,27 +186,6 @@ def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
     return reduce(DataFrame.unionByName, frames) if frames else spark.createDataFrame([], SCHEMA)
 
 
-def _read(spark: SparkSession, sink: Folder, files: Iterable[Folder]) -> DataFrame:
+def _read(spark: SparkSession, sink: Path, files: Iterable[Path]) -> DataFrame:
     """Read files of a sink, with the columns that are in their paths."""
     return spark.read.schema(SCHEMA).option("basePath", spark_path(sink)).parquet(*map(spark_path, files))
-
-
-def write_local(frame: DataFrame, folder: Path, staging: BucketPath | None) -> None:
-    """Write a frame as Parquet files into a new folder of this machine.
-
-    Executors of a cluster write to a shared disk, or via a bucket.
-
-    Args:
-        frame: the rows.
-        folder: the folder.
-        staging: location in the bucket for the executors' files; None: they share the disk.
-    """
-    if staging is None or is_local(str(frame.sparkSession.sparkContext.master)):
-        frame.write.parquet(spark_path(folder))
-        return
-    staged = temporary(staging)
-    try:
-        frame.write.parquet(spark_path(staged))
-        download(staged, folder, "part-*")
-    finally:
-        remove_tree(staged)

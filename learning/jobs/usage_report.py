@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from learning.jobs import tables
+from learning.jobs.spark_options import spark_path
 from learning.jobs.warehouse import Warehouse
 from learning.statistics.model import UsageRow
 
@@ -47,7 +48,7 @@ def report(spark: SparkSession, warehouse: Warehouse, first: date, last: date) -
     file, new = folder / f"{first.isoformat()}_{last.isoformat()}.parquet", folder / ".new"
     shutil.rmtree(new, ignore_errors=True)
     rows = usage(tables.events(spark, warehouse), first, last)
-    tables.write_local(rows.repartition(1).sortWithinPartitions(*_SORTED), new, warehouse.staging)
+    rows.repartition(1).sortWithinPartitions(*_SORTED).write.parquet(spark_path(new))
     (part,) = new.glob("*.parquet")
     part.replace(file)
     shutil.rmtree(new)

@@ -6,18 +6,15 @@ Row counts need delta-rs and PyArrow, usage reports need PyArrow.
 import fcntl
 import importlib.util
 import json
-import os
-import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Final
 
 from diem.errors import ConfigurationError, DiemError
-from learning.jobs.bucket import BucketPath, Folder, open_parquet
-from learning.jobs.delta_table import LOG, committed_files, require_writer
+from learning.jobs.delta_table import LOG, committed_files, open_parquet
 from learning.statistics.model import UsageRow
 from learning.statistics.parsing import reason_kind
 
@@ -33,7 +30,7 @@ class NoTraffic(DiemError):
     template = "no event has been recorded yet in {warehouse}: start `diem up` with traffic recorded, then read it"
     retriable = True
 
-    warehouse: Folder
+    warehouse: Path
 
 
 @dataclass(eq=False)
@@ -52,22 +49,10 @@ class Warehouse:
 
     root: Path
     """Absolute."""
-    bucket: BucketPath | None = None
-    """Location of tables and histories; None: in ``root``, where the driver's own files always are."""
 
-    @property
-    def tables(self) -> Folder:
-        """Folder for executors' input and output."""
-        return self.bucket or self.root
-
-    def sink(self, source: str) -> Folder:
+    def sink(self, source: str) -> Path:
         """Return the folder of a source's rows, of both tables."""
-        return self.tables / source
-
-    @property
-    def staging(self) -> BucketPath | None:
-        """Place in the bucket of results on their way from executors to this machine."""
-        return None if self.bucket is None else self.bucket / "_results"
+        return self.root / source
 
     def checkpoint(self, source: str) -> Path:
         """Return the folder of a source's read positions."""
@@ -83,32 +68,13 @@ class Warehouse:
         return self.root / "statistics"
 
     @property
-    def history(self) -> Folder:
+    def history(self) -> Path:
         """Folder of condensed histories; readers of tables skip names that begin with an underscore."""
-        return self.tables / "_history"
+        return self.root / "_history"
 
     def sources(self) -> list[str]:
-        """Return the sources with committed batches.
-
-        Raises:
-            BucketUnavailable: the bucket cannot be read.
-        """
-        return sorted(log.parent.name for log in self.tables.glob(f"*/{LOG}"))
-
-    def writer(self) -> str | None:
-        """Return the identity of the read positions, required for writing tables in a bucket; else None."""
-        if self.bucket is None:
-            return None
-        file = self.root / "writer"
-        if not file.exists():
-            self.root.mkdir(parents=True, exist_ok=True)
-            new = file.with_name(f".writer.{os.getpid()}")
-            new.write_text(secrets.token_hex(16), encoding="utf-8")
-            # Of two processes, both use the first one's.
-            with suppress(FileExistsError):
-                os.link(new, file)
-            new.unlink()
-        return file.read_text(encoding="utf-8")
+        """Return the sources with committed batches."""
+        return sorted(log.parent.name for log in self.root.glob(f"*/{LOG}"))
 
     @contextmanager
     def lock(self, source: str) -> Iterator[None]:
@@ -116,7 +82,6 @@ class Warehouse:
 
         Raises:
             DiemError: another pipeline holds the lock.
-            OtherWriter: another state directory has the read positions of a bucket's tables.
         """
         self.checkpoint(source).mkdir(parents=True, exist_ok=True)
         with self.checkpoint(source).with_suffix(".lock").open("w") as lock:
@@ -125,7 +90,6 @@ class Warehouse:
             except BlockingIOError:
                 hint = "stop it first, or read nothing with --source none"
                 raise DiemError(f"another `diem pipeline run` reads {source}: {hint}") from None
-            require_writer(self.sink(source), self.writer())
             yield
 
 
@@ -168,7 +132,7 @@ def status(warehouse: Warehouse, name: str) -> SourceStatus:
     )
 
 
-def _of_tables(sink: Folder) -> tuple[int, int, int, Mapping[str, int]] | tuple[None, None, None, None]:
+def _of_tables(sink: Path) -> tuple[int, int, int, Mapping[str, int]] | tuple[None, None, None, None]:
     """Return ``files``, ``size``, ``events`` and ``quarantine`` of a source."""
     if importlib.util.find_spec("deltalake") is None:
         return None, None, None, None
@@ -187,7 +151,7 @@ def _read_progress(file: Path) -> dict[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def _count_reasons(files: list[Folder]) -> Mapping[str, int]:
+def _count_reasons(files: list[Path]) -> Mapping[str, int]:
     kinds = Counter[str]()
     for file in files:
         with open_parquet(file) as opened:
@@ -196,22 +160,9 @@ def _count_reasons(files: list[Folder]) -> Mapping[str, int]:
     return dict(sorted(kinds.items()))
 
 
-def warehouse_at(place: PurePath | None, folder: Path) -> Warehouse:
-    """Return the warehouse at a place.
-
-    Args:
-        place: a folder (absolute), or a place in a bucket; None: ``folder`` has the warehouse.
-        folder: that of recorded traffic (absolute), which has the driver's part of a warehouse in a bucket.
-
-    Raises:
-        ConfigurationError: it is in a bucket, and the clients of that are not installed.
-    """
-    if isinstance(place, BucketPath):
-        for name in ("pyarrow", "deltalake"):
-            if importlib.util.find_spec(name) is None:
-                raise ConfigurationError(f"{place} needs {name}, which is not installed: `make spark` installs it")
-        return Warehouse(folder / "buckets" / place.digest, place)
-    return Warehouse(folder / "warehouse" if place is None else Path(place))
+def warehouse_at(place: Path | None, folder: Path) -> Warehouse:
+    """Return the warehouse in a folder (absolute); None: that in the ``folder`` of recorded traffic (absolute)."""
+    return Warehouse(folder / "warehouse" if place is None else place)
 
 
 def all_statistics(warehouse: Warehouse) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -139,7 +139,7 @@ class PlanRequest:
     costs: Path | None = None
     capacity: int | None = None
     """Limit of clients per server; None: the system's, else the setting's default."""
-    warehouse: PurePath | None = None
-    """Folder or bucket of the pipeline's tables; None: in ``traffic``."""
+    warehouse: Path | None = None
+    """Folder of the pipeline's tables; None: in ``traffic``."""
     settings: SparkSettings = field(default_factory=SparkSettings)
     """Options of Spark, if needed."""

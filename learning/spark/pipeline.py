@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from deploy.jars import print_progress
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from deploy.terminal import Terminal
@@ -21,7 +20,7 @@ from learning.jobs.erasure import Erased
 from learning.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
 from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings, require_shared
 from learning.jobs.warehouse import Warehouse, read_window, warehouse_at
-from learning.spark.jars import JARS, S3_JARS, has_s3a
+from learning.spark.jars import JARS
 from learning.statistics.model import duplicate_recorders_warning
 from learning.statistics.window import Window
 
@@ -60,8 +59,8 @@ class WindowOptions:
     name: str | None
 
 
-def warehouse(state_dir: Path, place: PurePath | None = None) -> Warehouse:
-    """Return the warehouse in a folder (absolute) or bucket, by default that of the state directory."""
+def warehouse(state_dir: Path, place: Path | None = None) -> Warehouse:
+    """Return the warehouse in a folder (absolute), by default that of the state directory."""
     return warehouse_at(place, state_dir.absolute() / FOLDER)
 
 
@@ -140,7 +139,7 @@ def erase(here: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Erased:
 def _spark(
     here: Warehouse, terminal: Terminal, settings: SparkSettings, source: FileSource | KafkaSource | None = None
 ) -> "Iterator[tuple[Any, Path | None]]":
-    """Run Spark with a scratch folder, and with its connectors to Kafka and S3; raise what ``run`` does.
+    """Run Spark with a scratch folder, and with its connector to Kafka; raise what ``run`` does.
 
     Yields the session, and the proof that its executors share a disk with this machine (None: they need not).
     """
@@ -148,33 +147,19 @@ def _spark(
     from learning.jobs import executors, spark_session  # noqa: PLC0415  # with PySpark
 
     given = spark_session.given_settings()
-    if (shared := _shared_folder(here, source)) is not None:
-        what = "the warehouse (--warehouse)" if here.bucket is None else "the folder of files (--input)"
-        require_shared(settings, given, shared, what)
-    if here.bucket is not None:
-        # Before anything is started.
-        here.bucket.require_bucket()
+    require_shared(settings, given, here.root)
     try:
         jars = JARS.prepare() if isinstance(source, KafkaSource) else ()
-        if here.bucket is not None and not has_s3a({**given, **dict(settings.conf)}):
-            jars += S3_JARS.prepare(print_progress("Spark's connector to S3"))
         with _terminated_as_interrupted(), spark_session.scratch_folder() as scratch:
             terminal.info("starting Spark")
-            options = SparkOptions(scratch, settings, jars, command, bucket=here.bucket is not None)
+            options = SparkOptions(scratch, settings, jars, command)
             with spark_session.open_spark(options) as spark:
                 if (page := spark.sparkContext.uiWebUrl) is not None:
                     terminal.info(f"Spark's page: {page}")
-                with executors.prepared_executors(spark, scratch, shared) as proof:
+                with executors.prepared_executors(spark, scratch, here.root) as proof:
                     yield spark, proof
     except OSError as error:
         raise TablesUnavailable(error) from error
-
-
-def _shared_folder(here: Warehouse, source: FileSource | KafkaSource | None) -> Path | None:
-    """Return the folder required on executors of a cluster, if any: the warehouse, or input files."""
-    if here.bucket is None:
-        return here.root
-    return source.folder if isinstance(source, FileSource) else None
 
 
 def find_java() -> Path:

@@ -5,13 +5,13 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import date
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from learning.jobs import delta_table
-from learning.jobs.bucket import BucketPath, Folder, open_binary
 from learning.jobs.delta_table import STAGING
 from learning.jobs.warehouse import EVENTS, QUARANTINE
 
@@ -36,37 +36,33 @@ def bad(raw: str, day: date) -> dict[str, Any]:
     return {"raw": raw, "reason": "not JSON", "table": QUARANTINE, "day": day}
 
 
-def stage(sink: Folder, rows: Iterable[Mapping[str, Any]], *more: str) -> Folder:
+def stage(sink: Path, rows: Iterable[Mapping[str, Any]], *more: str) -> Path:
     """Write files as Spark does for a batch; return their folder."""
-    folder, parts = sink / STAGING / uuid.uuid4().hex, defaultdict[Folder, list[Mapping[str, Any]]](list)
+    folder, parts = sink / STAGING / uuid.uuid4().hex, defaultdict[Path, list[Mapping[str, Any]]](list)
     for row in rows:
         parts[folder / f"table={row['table']}" / f"day={row['day']}"].append(row)
     for part, own in parts.items():
         part.mkdir(parents=True)
         columns = {name: pa.array([row.get(name) for row in own], pa.string()) for name in (*COLUMNS, *more)}
-        content = pa.BufferOutputStream()
-        pq.write_table(pa.table(columns), content)
-        (part / f"part-{uuid.uuid4()}.snappy.parquet").write_bytes(content.getvalue().to_pybytes())
+        pq.write_table(pa.table(columns), part / f"part-{uuid.uuid4()}.snappy.parquet")
     return folder
 
 
-def write(sink: Folder, batch: int, rows: Iterable[Mapping[str, Any]]) -> None:
+def write(sink: Path, batch: int, rows: Iterable[Mapping[str, Any]]) -> None:
     """Commit a batch."""
     made = list(rows)
     delta_table.prepare(sink, schema())
     delta_table.commit(sink, stage(sink, made), QUERY, batch, len(made))
 
 
-def ids(sink: Folder) -> list[str]:
+def ids(sink: Path) -> list[str]:
     """Return the ids of all events, sorted."""
     found = list[str]()
     for file in delta_table.data_files(sink, EVENTS):
-        with open_binary(file) as opened:
-            found += pq.ParquetFile(opened).read(["id"])["id"].to_pylist()
+        found += pq.ParquetFile(file).read(["id"])["id"].to_pylist()
     return sorted(found)
 
 
-def being_written(sink: Folder) -> bool:
-    """Return whether Spark is writing the files of a batch; in a bucket, objects appear when they are complete."""
-    pattern = "*/_temporary" if isinstance(sink, BucketPath) else "*/_temporary/**/*.parquet"
-    return any((sink / STAGING).glob(pattern))
+def being_written(sink: Path) -> bool:
+    """Return whether Spark is writing the files of a batch."""
+    return any((sink / STAGING).glob("*/_temporary/**/*.parquet"))

@@ -15,12 +15,10 @@ import pytest
 from deploy.kafka import java
 from deploy.kafka.java import NoJava
 from diem.protocol.traffic import encode
-from diem.protocol.update import iso
-from learning.jobs.bucket import BucketPath
 from learning.jobs.checkpoint import last_committed
 from learning.jobs.sources import FileSource
 from learning.jobs.warehouse import read_window, warehouse_at
-from learning.placement.instance import from_events, read_statistics
+from learning.placement.instance import from_events
 from learning.placement.planner import plan
 from learning.statistics import reference
 from learning.statistics.model import window_json
@@ -56,21 +54,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class Run:
-    """The pipeline's source and warehouse in a folder, and the command that runs it on the cluster.
+    """The pipeline's source and warehouse in a folder, and the command that runs it on the cluster."""
 
-    With a bucket, executors do not have the warehouse's folder.
-    """
-
-    def __init__(self, cluster: Cluster, folder: Path, bucket: BucketPath | None = None) -> None:
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
         self.source = FileSource(folder / "in")
-        state = folder / "state" if bucket is None else cluster.private / "state"
-        self.warehouse = warehouse_at(bucket or folder / "warehouse", state / "traffic")
+        state = folder / "state"
+        self.warehouse = warehouse_at(folder / "warehouse", state / "traffic")
         self.sink = self.warehouse.sink(self.source.name)
         folder.mkdir(exist_ok=True)
         self._log = folder / "log"
-        where = self.warehouse.root.as_uri() if bucket is None else str(bucket)
-        places = ("--state-dir", str(state), "--warehouse", where)
+        places = ("--state-dir", str(state), "--warehouse", self.warehouse.root.as_uri())
         self.arguments = [
             "pipeline",
             "run",
@@ -148,24 +142,6 @@ def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_
     require_results(run, arrivals)
     made = plan(from_events((encode(event) for event, _ in arrivals), WINDOW), OPTIONS, COSTS)
     assert (cluster.shared / PLACEMENT).read_bytes() == made.placement.tobytes()
-    assert len(set(made.placement.tolist())) > 1
-
-
-def test_results_in_a_bucket_are_those_of_one_machine_too(cluster: Cluster, bucket: BucketPath) -> None:
-    run = Run(cluster, cluster.shared / "bucket", bucket)
-    arrivals = record(run)
-    driver = run.diem("--shared-disk", "--no-statistics", "--keep")
-    run.kill_in_batch(driver, executor=False)
-    assert (run.ends(driver), "Spark's JVM died: run it again" in run.said) == (1, True), run.said
-    window = ("--from", iso(WINDOW.start), "--to", iso(WINDOW.end))
-    driver = run.diem("--shared-disk", "--remove", "--keep-days", "36500", "--name", WINDOW.name, *window)
-    run.kill_in_batch(driver, executor=True)
-    assert run.ends(driver) == 0, run.said
-
-    folder = require_results(run, arrivals)
-    found = plan(read_statistics(folder), OPTIONS, COSTS)
-    made = plan(from_events((encode(event) for event, _ in arrivals), WINDOW), OPTIONS, COSTS)
-    assert found.placement.tobytes() == made.placement.tobytes()
     assert len(set(made.placement.tolist())) > 1
 
 

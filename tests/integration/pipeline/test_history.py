@@ -10,7 +10,6 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from diem.protocol.traffic import TrafficEvent, Type
 from learning.jobs import statistics, tables
-from learning.jobs.bucket import Folder
 from learning.jobs.history import LATENESS_MS, condense, find, histories, read, save
 from learning.jobs.ingest import ingest
 from learning.jobs.sources import FileSource
@@ -85,7 +84,7 @@ class Recorded:
             list(map(tuple, expected.endpoints)),
         )
 
-    def found(self, table: "DataFrame", window: Window) -> Folder | None:
+    def found(self, table: "DataFrame", window: Window) -> Path | None:
         return find(table, self.warehouse, window, self.warnings.append)
 
 

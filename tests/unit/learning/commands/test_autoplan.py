@@ -26,7 +26,6 @@ from learning.commands.autoplan import (
     learning_of,
     run_round,
 )
-from learning.jobs.bucket import BucketPath
 from tests.support.patience import PATIENCE_S
 
 
@@ -41,15 +40,6 @@ def test_plans_are_made_from_the_statistics_that_the_round_computes(tmp_path: Pa
     pipeline, plan = learning_of(StateDir(tmp_path), "2h", None, spark=None)
     assert pipeline == ["--state-dir", str(tmp_path), "--window", "2h", "--name", "autoplan"]
     assert plan == ["--traffic", str(statistics)]
-
-
-@pytest.mark.usefixtures("spark_is_there")
-def test_statistics_of_a_warehouse_in_a_bucket_are_on_this_machine(tmp_path: Path) -> None:
-    bucket = BucketPath("bucket", "a")
-    pipeline, plan = learning_of(StateDir(tmp_path), "2h", None, spark=None, warehouse=bucket)
-    assert pipeline is not None
-    assert pipeline[2:4] == ["--warehouse", "s3://bucket/a"]
-    assert plan == ["--traffic", str(tmp_path / "traffic" / "buckets" / bucket.digest / "statistics" / "autoplan")]
 
 
 @pytest.mark.usefixtures("spark_is_there")

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("deltalake")
 
 from learning.jobs import delta_table
-from learning.jobs.bucket import Folder
 from learning.jobs.delta_table import STAGING, RowsMissing, committed_files, data_files, is_committed
 from learning.jobs.warehouse import EVENTS, QUARANTINE
 from tests.support.delta import QUERY, bad, event, ids, schema, stage, write
@@ -43,7 +42,7 @@ def test_a_batch_without_rows_is_committed(tmp_path: Path) -> None:
 def test_a_batch_of_which_files_are_missing_is_refused_and_nothing_of_it_counts(tmp_path: Path) -> None:
     write(tmp_path, 0, [event("a", DAY)])
     staged = stage(tmp_path, [event("b", DAY), event("c", LATER)])
-    list[Folder](staged.glob(f"*/day={LATER}/*.parquet"))[0].unlink()
+    list[Path](staged.glob(f"*/day={LATER}/*.parquet"))[0].unlink()
     with pytest.raises(RowsMissing, match=r"1 of the 2 rows .* do all workers have the warehouse"):
         delta_table.commit(tmp_path, staged, QUERY, 1, 2)
     with pytest.raises(RowsMissing):

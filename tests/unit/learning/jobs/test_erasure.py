@@ -13,7 +13,6 @@ from deltalake import DeltaTable
 
 from diem.errors import DiemError
 from diem.protocol.traffic import Type
-from learning.jobs.bucket import Folder
 from learning.jobs.delta_table import (
     LOG,
     LOG_RETENTION,
@@ -22,12 +21,11 @@ from learning.jobs.delta_table import (
     data_files,
     is_committed,
     open_table,
-    prepare,
 )
 from learning.jobs.erasure import Erased, erase
 from learning.jobs.sources import FileSource
 from learning.jobs.warehouse import QUARANTINE, Warehouse
-from tests.support.delta import QUERY, bad, event, ids, schema, stage, write
+from tests.support.delta import QUERY, bad, event, ids, stage, write
 from tests.support.traffic import BEGIN, Life
 from tests.support.traffic import write as write_lines
 
@@ -91,17 +89,7 @@ def test_an_erasure_that_is_killed_leaves_the_retention_of_the_log_and_is_comple
     assert ids(sink) == [OTHER]
 
 
-def test_a_retention_that_an_earlier_release_left_at_zero_is_set_back_by_the_next_run(tmp_path: Path) -> None:
-    write(tmp_path, 0, [event("a", DAY)])
-    open_table(tmp_path).alter.set_table_properties({LOG_RETENTION: "interval 0 seconds"})
-    prepare(tmp_path, schema())
-    assert retention(tmp_path) == "interval 24 hours"
-    version = open_table(tmp_path).version()
-    prepare(tmp_path, schema())
-    assert open_table(tmp_path).version() == version
-
-
-def retention(sink: Folder) -> str:
+def retention(sink: Path) -> str:
     return open_table(sink).metadata().configuration[LOG_RETENTION]
 
 

@@ -51,9 +51,9 @@ WARM_UP: Final = sized(5_000, 5_000, 100)
 GOAL: Final = 1.5
 MAX_READ: Final = sized(5_000_000, 5_000_000, 0)
 """Events of history up to which the window is also computed from all of them."""
-_FULL: Final = SparkSettings(memory="2g", cores=2)
+_FULL: Final = SparkSettings("local[2]", (("spark.driver.memory", "2g"),))
 # Compiled, the queries of a window of a few rows take half a minute.
-_SMOKE: Final = SparkSettings(memory="768m", cores=1, conf=tuple(INTERPRETED.items()))
+_SMOKE: Final = SparkSettings("local[1]", (("spark.driver.memory", "768m"), *INTERPRETED.items()))
 SETTINGS: Final = sized(_FULL, _FULL, _SMOKE)
 SHUFFLES: Final = sized(SHUFFLE_PARTITIONS, SHUFFLE_PARTITIONS, 1)
 

@@ -123,7 +123,9 @@ def _make_sets(folder: Path) -> None:
     """Make the table of sets, as the statistics of a window do."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # needs Spark
 
-    options = SparkOptions(folder / "scratch", SparkSettings(memory=MEMORY, cores=CORES), java=java.find())
+    options = SparkOptions(
+        folder / "scratch", SparkSettings(f"local[{CORES}]", (("spark.driver.memory", MEMORY),)), java=java.find()
+    )
     with open_spark(options) as spark:
         of_client = (
             spark.read.parquet(spark_path(folder / "pins"))

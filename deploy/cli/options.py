@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
@@ -105,7 +105,7 @@ class UnusableFile(ConfigurationError):
 _PREFIX: Final = "kafka_"
 ADDRESS: Final = "kafka_bootstrap_servers"
 """The only option of Kafka in the help: others are variables and, for ``diem up``, keys of ``[system]``."""
-_FIELDS: Final = tuple(name for name in KafkaSettings.model_fields if name.startswith(_PREFIX))
+ALL_KAFKA: Final = tuple(name for name in KafkaSettings.model_fields if name.startswith(_PREFIX))
 
 
 @dataclass(eq=False)
@@ -129,17 +129,17 @@ class ChosenCluster(NamedTuple):
     """Number of servers that divide the partitions; None if they do not."""
 
 
-def with_kafka_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of ``KafkaSettings`` to a command, passed to it as the mapping ``kafka``."""
+def with_kafka_options(command: Callable[..., int], names: Collection[str] = (ADDRESS,)) -> Callable[..., int]:
+    """Add options of ``KafkaSettings`` to a command, passed to it as the mapping ``kafka``; others are variables."""
     own = inspect.signature(command)
 
     @functools.wraps(command)
     def run(**values: Any) -> int:  # noqa: ANN401  # values of the command line parser
-        given = {name: value for name in _FIELDS if (value := values.pop(name, None)) is not None}
+        given = {name: value for name in names if (value := values.pop(name, None)) is not None}
         return command(kafka=given, **values)
 
     others = [parameter for parameter in own.parameters.values() if parameter.name != "kafka"]
-    run.__signature__ = own.replace(parameters=[*others, *map(_parameter, _FIELDS)])  # type: ignore[attr-defined]
+    run.__signature__ = own.replace(parameters=[*others, *map(_parameter, names)])  # type: ignore[attr-defined]
     return run
 
 
@@ -153,7 +153,7 @@ def kafka_settings(given: Mapping[str, object]) -> KafkaSettings:
         return KafkaSettings.model_validate({**from_environment(KafkaSettings), **given})
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
-        raise BadSettings(_line(fault["loc"], fault["msg"]) for fault in faults) from None
+        raise BadSettings(_line(fault["loc"], fault["msg"], given) for fault in faults) from None
 
 
 def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) -> ChosenCluster:
@@ -169,7 +169,7 @@ def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) 
     if chosen.kafka_bootstrap_servers is not None:
         return ChosenCluster(chosen.kafka())
     processes = state.read_processes()
-    # The settings of its processes; options of this command override them.
+    # The settings of its processes; variables and options of this command override them.
     running = {f"{_PREFIX}{name}": value for name, value in processes.get("kafka", {}).items()}
     if not running:
         raise NoCluster(state.path)
@@ -177,7 +177,11 @@ def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) 
     if started:
         login = user.settings(directory)
         running |= {f"{_PREFIX}{name}": value for name, value in login.items()}
-    return ChosenCluster(kafka_settings({**running, **given}).kafka(), started, *_as_started(processes))
+    return ChosenCluster(
+        kafka_settings(running | from_environment(KafkaSettings) | dict(given)).kafka(),
+        started,
+        *_as_started(processes),
+    )
 
 
 def _as_started(processes: Mapping[str, Any]) -> tuple[tuple[str, ...], int | None]:
@@ -214,10 +218,11 @@ def option_name(name: str) -> str:
     return f"--{name.removeprefix(_PREFIX).replace('_', '-')}"
 
 
-def _line(where: tuple[int | str, ...], text: str) -> str:
+def _line(where: tuple[int | str, ...], text: str, given: Mapping[str, object]) -> str:
     fault = text.removeprefix("Value error, ")
     field = str(where[0]).lower().removeprefix("diem_") if where else ""
-    return f"{option_name(field)}: {fault[:1].lower()}{fault[1:]}" if field else fault
+    named = option_name(field) if field in given else f"DIEM_{field.upper()}"
+    return f"{named}: {fault[:1].lower()}{fault[1:]}" if field else fault
 
 
 def hot_endpoints(names: list[str]) -> tuple[str, ...]:

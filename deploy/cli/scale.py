@@ -21,7 +21,7 @@ def scale_command(
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     time_factor: Annotated[
         float,
-        typer.Option(envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor for the time-out, for slow machines."),
+        typer.Option(hidden=True, envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor for the time-out."),
     ] = 1.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on success.")] = False,
 ) -> int:

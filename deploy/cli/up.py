@@ -34,6 +34,7 @@ from deploy.cli.mode_options import (
     traffic_option,
 )
 from deploy.cli.options import (
+    ALL_KAFKA,
     StateDirOption,
     hot_endpoints,
     kafka_settings,
@@ -60,7 +61,7 @@ DEFAULT_SERVERS: Final = {mode: 2 for mode in plan.Mode if mode.uses_kafka} | {p
 
 def register(cli: typer.Typer) -> None:
     """Add the command."""
-    cli.command()(with_kafka_options(up))
+    cli.command()(with_kafka_options(up, ALL_KAFKA))
 
 
 def up(

@@ -199,17 +199,6 @@ TRAFFIC_WRITTEN: Final = _counter("traffic_written", "Traffic events written to 
 TRAFFIC_BATCHES: Final = _counter("traffic_batches", "Batches in which traffic events were written.")
 TRAFFIC_QUEUED: Final = _gauge("traffic_queued", "Traffic events that wait to be written.")
 
-# The pipeline that reads recorded traffic (diem pipeline run --metrics).
-PIPELINE_LINES: Final = _counter("pipeline_lines", "Lines of traffic read into tables.")
-PIPELINE_BATCHES: Final = _counter("pipeline_batches", "Batches committed.")
-PIPELINE_BATCH_SECONDS: Final = _gauge("pipeline_batch_seconds", "Duration of the last batch with lines.")
-PIPELINE_BATCH_TIME: Final = _gauge(
-    "pipeline_batch_timestamp_seconds", "Start of the last batch with lines, Unix time."
-)
-PIPELINE_LAG: Final = _gauge(
-    "pipeline_lag_records", "Unread records of the partition that is furthest behind; Kafka only."
-)
-
 # A composite's children.
 CHILD_UP: Final = _gauge("child_up", "1 while the child runs; url is the address of its own metrics.", "child", "url")
 CHILD_RESTARTS: Final = _counter("child_restarts", "Children that died and were started again.")

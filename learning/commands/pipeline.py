@@ -83,10 +83,6 @@ def run_command(
         bool, typer.Option("--follow", help="Keep reading until Ctrl-C, without computing statistics.")
     ] = False,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between batches (with --follow).")] = 60.0,
-    metrics: Annotated[
-        Path | None,
-        typer.Option(help="Metrics for Prometheus' node exporter, written after each batch.", metavar="FILE"),
-    ] = None,
     statistics: Annotated[bool, typer.Option("--statistics/--no-statistics", help="Compute the statistics.")] = True,
     window: Annotated[
         str, typer.Option(help="How much of the most recent traffic the statistics cover, such as 15m.")
@@ -105,13 +101,7 @@ def run_command(
     chosen = _source(source, state, folder, kafka)
     # Records of a topic are not removed.
     remove = isinstance(chosen, FileSource) and (not keep if keep is not None else folder is None)
-    reading = (
-        None
-        if chosen is None
-        else pipeline.ReadOptions(
-            chosen, remove, every if follow else None, keep_days, None if metrics is None else metrics.absolute()
-        )
-    )
+    reading = None if chosen is None else pipeline.ReadOptions(chosen, remove, every if follow else None, keep_days)
     try:
         pipeline.run(pipeline.warehouse(state.path, warehouse), reading, wanted, Terminal(), settings)
     except NoTraffic as error:

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from deploy.cli.options import StateDirOption, UnusableFile, run_interactive
+from deploy.cli.options import StateDirOption, run_interactive
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import lifecycle
 from learning.costs import ROLES, read_role_costs
 from learning.modes.load import MAX_VALUE, Data
 from learning.modes.recommend import UTILISATION, Requirements
-from learning.recommend import mode_map, render
+from learning.recommend import render
 from learning.recommend.advice import Advice
 from learning.recommend.by_plan import latest_plan
 from learning.recommend.source import NUMBERS, LoadSource, from_numbers, from_system, from_traffic, overridden
@@ -98,9 +98,6 @@ def recommend_command(
     costs: Annotated[
         Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
     ] = None,
-    picture: Annotated[
-        Path | None, typer.Option("--map", help="Draw the cheapest mode by load into this file (SVG).")
-    ] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
@@ -133,16 +130,12 @@ def recommend_command(
     recorded = traffic is not None or source.present is not None
     plan = latest_plan(state.path / "planned") if recorded and subscriptions is None else None
     advice = Advice(source, roles, needs, factor, plan)
-    if picture is not None:
-        _write(picture, mode_map.draw(advice))
     if as_json:
         typer.echo(json.dumps(advice.as_json()))
         return lifecycle.EXIT_OK
     console = plain_console()
     for each in render.lines(advice, console.width):
         console.print(each)
-    if picture is None:
-        console.print("to draw the cheapest modes around this load: --map FILE", soft_wrap=True)
     return lifecycle.EXIT_OK
 
 
@@ -161,13 +154,6 @@ def _source(state: StateDir, traffic: Path | None, given: dict[str, Any], termin
     if not found:
         raise typer.Exit(code)
     return overridden(found[0], given)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UnusableFile(file, error.strerror or str(error)) from None
 
 
 def _parse_bytes(text: str) -> float:

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -12,14 +11,6 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from learning.jobs.spark_options import SparkSettings, is_uri
-
-_MEMORY: Final = re.compile(r"[1-9]\d*[mg]")
-
-
-def _checked_memory(memory: str | None) -> str | None:
-    if memory is not None and _MEMORY.fullmatch(memory) is None:
-        raise typer.BadParameter(f"--memory is an amount such as 512m or 4g, not {memory}")
-    return memory
 
 
 def parse_folder(text: str) -> Path:
@@ -54,18 +45,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     ],
     "conf": Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Any setting of Spark, such as spark.ui.enabled=true. Repeatable."),
-    ],
-    "memory": Annotated[
-        str | None,
-        typer.Option(
-            help="Heap of each JVM, such as 512m or 4g. Default: chosen from this machine's cores and memory.",
-            callback=_checked_memory,
-        ),
-    ],
-    "cores": Annotated[
-        int | None,
-        typer.Option(min=1, help="Concurrent tasks. Default: one for each core, at most 8."),
+        typer.Option(metavar="NAME=VALUE", help="Any setting of Spark, such as spark.driver.memory=4g. Repeatable."),
     ],
     "shared_disk": Annotated[
         bool,

@@ -2,7 +2,7 @@
 
 Reading order: ``warehouse`` is the layout on disk, and ``delta_table`` the
 tables of one source in it. ``sources`` and ``traffic_topic`` provide lines, ``tables`` parses them into rows,
-``ingest`` runs the streaming query, measured by ``query_metrics``, with its progress in ``checkpoint``. ``maintenance``
+``ingest`` runs the streaming query, with its progress in ``checkpoint``. ``maintenance``
 merges files of past days and drops old days, ``erasure`` removes a client's data. ``statistics`` and ``usage_report``
 compute from the tables; ``history`` condenses earlier events for the statistics of later windows. ``spark_options``
 configures Spark, ``spark_session`` starts and ends the JVM, and ``executors`` prepares a cluster's.

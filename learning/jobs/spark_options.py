@@ -60,20 +60,13 @@ class SparkSettings:
     """URL of the cluster, such as ``spark://host:7077``, ``yarn`` or ``k8s://https://host:6443``; or ``local[N]``."""
     conf: tuple[tuple[str, str], ...] = ()
     """Further settings of Spark."""
-    memory: str | None = None
-    """Heap of each JVM, in Java's notation: the driver's, and on a cluster each executor's. Python comes on top."""
-    cores: int | None = None
-    """Number of concurrent tasks."""
     shared_disk: bool = False
     """True if all workers have the warehouse at the same path."""
 
     def arguments(self) -> list[str]:
         """Return the equivalent options of ``diem``."""
-        values = (
-            *(("--master", self.master), ("--memory", self.memory), ("--cores", self.cores)),
-            *(("--conf", f"{key}={value}") for key, value in self.conf),
-        )
-        named = [text for option, value in values if value is not None for text in (option, str(value))]
+        named = [] if self.master is None else ["--master", self.master]
+        named += [text for key, value in self.conf for text in ("--conf", f"{key}={value}")]
         return [*named, "--shared-disk"] if self.shared_disk else named
 
 
@@ -113,13 +106,10 @@ def master_of(settings: SparkSettings, given: Mapping[str, str]) -> str:
         ConfigurationError: it is a server of Spark Connect, which runs no functions on RDDs.
     """
     master = settings.master or dict(settings.conf).get("spark.master")
-    theirs = given.get("spark.master")
-    if master is None and theirs is not None and not (is_local(theirs) and settings.cores):
-        # ``spark-submit`` always has one: without any it is all cores of this machine.
-        master = theirs
+    master = master or given.get("spark.master")
     if master is not None and master.startswith("sc://"):
         raise ConfigurationError(f"{master} is a server of Spark Connect: name the master of its cluster")
-    return master or f"local[{settings.cores or default_cores()}]"
+    return master or f"local[{default_cores()}]"
 
 
 def require_shared(settings: SparkSettings, given: Mapping[str, str], folder: Path) -> None:
@@ -137,28 +127,13 @@ def configuration(options: SparkOptions, given: Mapping[str, str]) -> dict[str, 
         given: settings of ``spark-submit`` or ``spark-defaults.conf``.
     """
     master = master_of(options.settings, given)
-    chosen = _chosen(options.settings, given, master)
+    chosen = dict(options.settings.conf)
     ours = {**_defaults(options, master), **(_local(options) if is_local(master) else _remote())}
     appended = {
         key: separator.join(filter(None, (ours.get(key), chosen.get(key, given.get(key)))))
         for key, separator in _APPENDED.items()
     }
     return {**ours, **given, **chosen, **appended, **_FORCED, "spark.master": master}
-
-
-def _chosen(settings: SparkSettings, given: Mapping[str, str], master: str) -> dict[str, str]:
-    """Return the settings from the options of ``diem``."""
-    chosen = {}
-    if settings.memory is not None:
-        chosen["spark.driver.memory"] = settings.memory
-        if not is_local(master):
-            chosen["spark.executor.memory"] = settings.memory
-    if settings.cores is not None and not is_local(master):
-        # Only a standalone cluster has a limit of cores; the others count executors.
-        of_executor = int({**given, **dict(settings.conf)}.get("spark.executor.cores", "1"))
-        chosen["spark.cores.max"] = str(settings.cores)
-        chosen["spark.executor.instances"] = str(-(-settings.cores // of_executor))
-    return chosen | dict(settings.conf)
 
 
 def is_uri(place: str) -> bool:

@@ -1,11 +1,11 @@
 """Choice of a mode: the size of each under requirements, the cheapest one, thresholds, and reasons.
 
 Reading order: ``Requirements``, ``fit`` (the least size of one mode), ``compare`` (all modes), ``thresholds`` along one
-quantity, ``cheapest_on`` a grid of two.
+quantity.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -285,15 +285,6 @@ def thresholds(
             mode = found
         value = following
     return [*result, Threshold(mode, math.inf)]
-
-
-def cheapest_on(
-    load: Load, clients: Sequence[float], updates: Sequence[float], costs: RoleCosts, needs: Requirements
-) -> Iterator[list[Configuration | None]]:
-    """Yield the cheapest mode for every number of clients, a row for each rate of updates."""
-    for rate in updates:
-        found = (choose(load.scaled(count, rate), costs, needs) for count in clients)
-        yield [None if each is None else each.configuration for each in found]
 
 
 def outside_calibration(load: Load, servers: int) -> list[str]:

@@ -2,5 +2,5 @@
 
 Reading order: ``source`` (the load: numbers, statistics or the running system), ``advice`` (modes, thresholds and the
 map, from ``learning.modes``), ``by_plan`` (partitioned modes with a plan's placement), ``render`` (tables and
-sentences), ``mode_map`` (the picture).
+sentences).
 """

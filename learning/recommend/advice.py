@@ -17,11 +17,6 @@ from learning.recommend import by_plan
 from learning.recommend.by_plan import PlannedFanOut
 from learning.recommend.source import LoadSource, mean_source_of
 
-COLUMNS: Final = 22
-"""Cells of the map."""
-ROWS: Final = 14
-DECADES: Final = 1.5
-"""Powers of ten on the map below and above the load."""
 MOST_GROWTH: Final = 1000.0
 MOST_CLIENTS: Final = 1e6
 """End of the thresholds."""
@@ -102,13 +97,6 @@ class Advice:
         servers = self.chosen.size.all_servers if self.chosen else 1
         return recommend.outside_calibration(self.load, servers)
 
-    def axes(self) -> tuple[list[float], list[float]]:
-        """Return clients and updates a second of the map's cells: the load is in the middle."""
-        return (
-            _steps(self.load.clients, COLUMNS),
-            _steps(self.load.updates, ROWS),
-        )
-
     def as_json(self) -> dict[str, Any]:
         """Return the recommendation as a JSON object; CPU in microseconds a second, memory and traffic in bytes."""
         load, chosen = self.load, self.chosen
@@ -161,11 +149,6 @@ def command(candidate: Candidate, needs: Requirements) -> str:
 def _threshold(found: Threshold) -> dict[str, Any]:
     name = None if found.configuration is None else str(found.configuration)
     return {"configuration": name, "until": None if math.isinf(found.until) else found.until}
-
-
-def _steps(middle: float, count: int) -> list[float]:
-    low, high = math.log10(middle) - DECADES, math.log10(middle) + DECADES
-    return [10 ** (low + (high - low) * (at + 0.5) / count) for at in range(count)]
 
 
 def cheaper_mode(present: Configuration, size: Size, load: Load, costs: RoleCosts, needs: Requirements) -> str | None:

@@ -47,8 +47,6 @@ class ReadOptions:
     follow_s: float | None
     keep_days: int | None = None
     """Age of the oldest day that stays in the tables."""
-    metrics: Path | None = None
-    """File of metrics for Prometheus."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +79,10 @@ def run(
         DiemError: any other error that a person can correct.
     """
     with _spark(here, terminal, settings, None if reading is None else reading.source) as (spark, proof):
-        from learning.jobs import ingest, query_metrics, statistics  # noqa: PLC0415  # with PySpark, see find_java
+        from learning.jobs import ingest, statistics  # noqa: PLC0415  # with PySpark, see find_java
 
         if reading is not None:
-            with _shown(here, reading, terminal) as on_batch, query_metrics.measured(spark, reading.metrics):
+            with _shown(here, reading, terminal) as on_batch:
                 lines = ingest.ingest(
                     spark,
                     reading.source,

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from deploy.cli.options import (
+    ADDRESS,
     NoCluster,
     StateDirOption,
     find_cluster,
@@ -37,7 +38,7 @@ MAX_COLUMNS: Final = 100
 def register(cli: typer.Typer) -> None:
     """Add the commands to ``diem``."""
     cli.command()(with_kafka_options(check))
-    cli.command()(with_kafka_options(topics))
+    cli.command()(with_kafka_options(topics, (ADDRESS, "kafka_topic_prefix", "kafka_partitions", "kafka_replication")))
 
 
 def check(

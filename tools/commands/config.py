@@ -29,7 +29,7 @@ from deploy.cli.mode_options import (
     servers_option,
     traffic_option,
 )
-from deploy.cli.options import hot_endpoints, kafka_settings, with_kafka_options
+from deploy.cli.options import ALL_KAFKA, hot_endpoints, kafka_settings, with_kafka_options
 from deploy.cli.system_table import TABLE, read_defaults, reference_lines
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
 from deploy.topology.ports import start_at_default
@@ -48,7 +48,7 @@ DRAIN_S: Final = 10.0
 
 def register(cli: typer.Typer) -> None:
     """Add the command."""
-    cli.command()(with_kafka_options(config))
+    cli.command()(with_kafka_options(config, ALL_KAFKA))
 
 
 def config(
@@ -120,10 +120,6 @@ def config(
     anonymous: AnonymousOption = None,
     clients_per_address: ClientsPerAddressOption = None,
     traffic: Annotated[plan.Traffic | None, traffic_option("off")] = None,
-    kafka_brokers: Annotated[
-        str | None,
-        typer.Option("--kafka", metavar="HOST:PORT,...", help="As --bootstrap-servers."),
-    ] = None,
     kafka: Mapping[str, object],
     settings: SettingsOption = None,
     log_level: LogLevelOption = "info",
@@ -155,8 +151,6 @@ def config(
     usual_servers, usual_clones = default_sizes(mode, machines)
     servers = servers if servers is not None else usual_servers
     clones = clones if clones is not None else usual_clones
-    if kafka_brokers is not None:
-        kafka = {**kafka, "kafka_bootstrap_servers": kafka_brokers}
     public = _public(listen, tls_certificate, tls_key, origin or [])
     clients = clients_of(public, front_proxy, anonymous, clients_per_address, sources)
     _require_name(clients.public)
@@ -258,7 +252,7 @@ def _kafka(mode: plan.Mode, given: Mapping[str, object]) -> plan.KafkaTopology:
     if not mode.uses_kafka:
         return plan.KafkaTopology()
     if chosen.kafka_bootstrap_servers is None:
-        raise plan.BadTopology(f"mode {mode} uses a Kafka of yours: --kafka HOST:PORT,...")
+        raise plan.BadTopology(f"mode {mode} uses a Kafka of yours: --bootstrap-servers HOST:PORT,...")
     named = {field: getattr(chosen, f"kafka_{field}") for field in plan.KafkaTopology.settings()}
     for field, value in named.items():
         if isinstance(value, Path):

@@ -80,7 +80,6 @@ def size(
     ] = 20,
     storage: Annotated[float | None, typer.Option(min=0.001, help="Write rate of a broker's disk, in MB/s.")] = None,
     network: Annotated[float | None, typer.Option(min=0.001, help="Network rate of a broker, in MB/s.")] = None,
-    open_files: Annotated[int, typer.Option(min=1, help="Files that a broker may have open.")] = 100_000,
     costs: Annotated[
         Path | None, typer.Option(help="Output file of `make bench-cost`. Default: built-in figures.")
     ] = None,
@@ -98,7 +97,6 @@ def size(
         unavailability_s=unavailability,
         storage=None if storage is None else storage * 1e6,
         network=None if network is None else network * 1e6,
-        open_files=open_files,
     )
     constants = DEFAULT if costs is None else read_costs(costs)
     given = {

@@ -52,7 +52,16 @@ ELSEWHERE: Final[Mapping[str, set[str]]] = {
     "several-machines.md": {
         *("apt install", "install -o", "nft add"),
         *("wg genkey", "wg pubkey", "systemctl enable"),
-        *("diem topics", "diem check", "diem watch", "diem status", "diem canary", "scp -rp", "ssh root@10.0.0.1"),
+        *(
+            "export",
+            "diem topics",
+            "diem check",
+            "diem watch",
+            "diem status",
+            "diem canary",
+            "scp -rp",
+            "ssh root@10.0.0.1",
+        ),
         *("diem plans", "diem apply", "ssh root@10.0.0.2"),
     },
     "going-public.md": {

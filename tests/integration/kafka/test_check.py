@@ -44,11 +44,11 @@ class Said(NamedTuple):
         return found
 
 
-async def diem(directory: Path, *arguments: str) -> Said:
+async def diem(directory: Path, *arguments: str, **variables: str) -> Said:
     env = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "deploy", *arguments,
-        cwd=directory, env=env | {"PYTHONPATH": str(ROOT)},
+        cwd=directory, env=env | {"PYTHONPATH": str(ROOT), **variables},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await process.communicate()
@@ -56,8 +56,11 @@ async def diem(directory: Path, *arguments: str) -> Said:
     return Said(process.returncode, out.decode(), err.decode())
 
 
-def where(options: KafkaOptions) -> tuple[str, ...]:
-    return "--bootstrap-servers", options.bootstrap_servers, "--topic-prefix", options.topic_prefix
+def where(options: KafkaOptions) -> dict[str, str]:
+    return {
+        "DIEM_KAFKA_BOOTSTRAP_SERVERS": options.bootstrap_servers,
+        "DIEM_KAFKA_TOPIC_PREFIX": options.topic_prefix,
+    }
 
 
 @pytest.fixture
@@ -67,10 +70,10 @@ def options(kafka_options: KafkaOptions) -> KafkaOptions:
 
 async def test_one_broker_is_a_fault_unless_no_loss_is_tolerated(options: KafkaOptions, tmp_path: Path) -> None:
     await ensure(options)
-    strict = await diem(tmp_path, "check", *where(options), "--json")
+    strict = await diem(tmp_path, "check", "--json", **where(options))
     assert strict.code == 1
     assert {"replication", "min in sync"} <= set(strict.rules["fault"])
-    relaxed = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json")
+    relaxed = await diem(tmp_path, "check", "--tolerate", "0", "--json", **where(options))
     assert relaxed.code == 0, relaxed.out
     assert (relaxed.rules["fault"], relaxed.rules["warning"]) == ([], [])
     assert relaxed.err == ""
@@ -79,7 +82,7 @@ async def test_one_broker_is_a_fault_unless_no_loss_is_tolerated(options: KafkaO
 
 async def test_the_text_report_lists_faults_first(options: KafkaOptions, tmp_path: Path) -> None:
     await ensure(options)
-    result = await diem(tmp_path, "check", *where(options))
+    result = await diem(tmp_path, "check", **where(options))
     assert result.code == 1
     assert result.out.index("faults") < result.out.index("replication") < result.out.index(" OK\n")
     assert f"--delete --topic {options.names.updates}" in result.out
@@ -91,7 +94,7 @@ async def test_a_topic_with_deletion_and_few_partitions_is_reported_and_its_comm
     good = updates_spec(options, 1)
     wrong = {**good.config, "cleanup.policy": "compact,delete"}
     await create(options, TopicSpec(good.name, 5, 1, wrong), *specs(options, 1)[1:])
-    result = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json")
+    result = await diem(tmp_path, "check", "--tolerate", "0", "--json", **where(options))
     assert result.code == 1
     assert result.rules["fault"] == ["cleanup policy", "enough partitions"]
 
@@ -99,12 +102,12 @@ async def test_a_topic_with_deletion_and_few_partitions_is_reported_and_its_comm
     (change,) = after(command, "--add-config")
     config = {**wrong, **dict([change.split("=", 1)])}
     await alter_topic(options, good.name, config)
-    mended = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json", "--planned", "1,5")
+    mended = await diem(tmp_path, "check", "--tolerate", "0", "--json", "--planned", "1,5", **where(options))
     assert (mended.code, mended.rules["fault"]) == (0, []), mended.out
 
 
 async def test_a_missing_topic_is_a_fault_of_its_own(options: KafkaOptions, tmp_path: Path) -> None:
-    result = await diem(tmp_path, "check", *where(options), "--tolerate", "0", "--json")
+    result = await diem(tmp_path, "check", "--tolerate", "0", "--json", **where(options))
     assert (result.code, result.rules["fault"]) == (1, ["topic"])
 
 
@@ -150,7 +153,7 @@ async def test_the_brokers_of_a_diem_up_are_found_in_its_state_directory(options
         json.dumps({"mode": "z-client", "servers": 5, "clones": 1, "processes": brokers, "kafka": kafka})
     )
     # The brokers of these tests have no users.
-    result = await diem(tmp_path, "check", "--tolerate", "0", "--json", "--security-protocol", "PLAINTEXT")
+    result = await diem(tmp_path, "check", "--tolerate", "0", "--json", DIEM_KAFKA_SECURITY_PROTOCOL="PLAINTEXT")
     assert result.rules["fault"] == ["brokers"]
     assert result.finding("brokers")["found"] == "1 broker up; missing: 2"
     # The servers that run are planned for, and the line starts them again.
@@ -161,27 +164,27 @@ async def test_the_brokers_of_a_diem_up_are_found_in_its_state_directory(options
 
 async def test_topics_are_created_once_and_compared_after(options: KafkaOptions, tmp_path: Path) -> None:
     names, sizes = options.names.topics, ("12 partitions", "1 partition", "1 partition")
-    first = await diem(tmp_path, "topics", *where(options))
+    first = await diem(tmp_path, "topics", **where(options))
     made = [f"{name}: created ({size}, 1 replica)" for name, size in zip(names, sizes, strict=True)]
     assert (first.code, first.out.splitlines()) == (0, made)
-    second = await diem(tmp_path, "topics", *where(options))
+    second = await diem(tmp_path, "topics", **where(options))
     assert (second.code, second.out.splitlines()) == (0, [line.replace("created", "OK") for line in made])
-    other = await diem(tmp_path, "topics", *where(options), "--partitions", "7")
+    other = await diem(tmp_path, "topics", "--partitions", "7", **where(options))
     assert other.code == 2
     assert "it has 12 partitions, 7 are configured" in other.err
 
 
 async def test_the_topic_of_recorded_traffic_is_created_on_request(options: KafkaOptions, tmp_path: Path) -> None:
     name = options.names.traffic
-    without = await diem(tmp_path, "topics", *where(options))
+    without = await diem(tmp_path, "topics", **where(options))
     assert name not in without.out
     for _ in range(2):
-        result = await diem(tmp_path, "topics", "--traffic", *where(options))
+        result = await diem(tmp_path, "topics", "--traffic", **where(options))
         assert (result.code, result.out.splitlines()[-1]) == (0, f"{name}: OK (12 partitions)")
 
 
 async def test_topics_made_from_the_printed_lines_are_accepted(options: KafkaOptions, tmp_path: Path) -> None:
-    result = await diem(tmp_path, "topics", "--print", *where(options), "--partitions", "8", "--replication", "1")
+    result = await diem(tmp_path, "topics", "--print", "--partitions", "8", "--replication", "1", **where(options))
     assert result.code == 0
     wanted = specs(options, 1)
     assert max(map(len, result.out.splitlines())) <= 80

@@ -415,11 +415,7 @@ async def test_an_unknown_authority_leaves_the_services_up_with_one_line_each(
 
 
 async def test_check_finds_no_fault_of_security_with_its_own_rights(secure: SecureKafka, topic: str) -> None:
-    chosen = (
-        "--bootstrap-servers", secure.servers, "--security-protocol", "SASL_SSL", "--sasl-username", "auditor",
-        "--sasl-password-file", str(secure.password_file("auditor")), "--ca-file", str(secure.certificates.ca),
-    )  # fmt: skip
-    code, out, err = await diem(secure, {}, "check", *chosen, "--tolerate", "0", "--json")
+    code, out, err = await diem(secure, secure.environment("auditor"), "check", "--tolerate", "0", "--json")
     assert err == ""
     findings = {each["rule"]: each for each in json.loads(out)["findings"]}
     faults = [each for each in findings.values() if each["verdict"] == "fault"]

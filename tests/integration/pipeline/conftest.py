@@ -24,7 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     try:
         options = SparkOptions(
             tmp_path_factory.mktemp("spark"),
-            SparkSettings(memory="768m", cores=1, conf=tuple(INTERPRETED.items())),
+            SparkSettings("local[1]", (("spark.driver.memory", "768m"), *INTERPRETED.items())),
             JARS.prepare(),
             java.find(),
             shuffle_partitions=1,

@@ -35,10 +35,13 @@ def settings_for(master: str, cores: int) -> SparkSettings:
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
         "spark.executor.extraJavaOptions": JVM_OPTIONS,
         "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": HEAP,
+        "spark.executor.memory": HEAP,
+        "spark.cores.max": str(cores),
         # All executors are examined, however slowly they start.
         "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{PATIENCE_S:.0f}s",
     }
-    return SparkSettings(master, tuple(conf.items()), memory=HEAP, cores=cores)
+    return SparkSettings(master, tuple(conf.items()))
 
 
 class Cluster:

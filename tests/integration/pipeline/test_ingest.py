@@ -11,7 +11,6 @@ from learning.jobs import checkpoint, tables
 from learning.jobs.checkpoint import last_committed, read_files
 from learning.jobs.delta_table import data_files
 from learning.jobs.ingest import CommittedBatch, ingest
-from learning.jobs.query_metrics import measured
 from learning.jobs.sources import FileSource
 from learning.jobs.statistics import last_window
 from learning.jobs.warehouse import EVENTS, QUARANTINE, Warehouse, status
@@ -87,19 +86,6 @@ def test_each_line_is_in_exactly_one_table_once(
     longer = Window(end - DAY_MS, end)
     # Nothing was recorded at its start, which both implementations leave out.
     assert last_window(spark, warehouse, DAY_MS) == longer.since(recorded_since(events, longer)) != longer
-
-
-def test_a_file_has_the_metrics_of_each_batch(spark: "SparkSession", tmp_path: Path) -> None:
-    warehouse, source, file = Warehouse(tmp_path / "w"), FileSource(tmp_path / "in", 1), tmp_path / "diem.prom"
-    events = [event for event, _ in generated(2, clients=5)]
-    for number in range(2):
-        write(source.folder, f"{number}.jsonl", events[number::2])
-    with measured(spark, file):
-        ingest(spark, source, warehouse)
-    read = file.read_text()
-    assert f"diem_pipeline_lines_total {len(events)}.0" in read
-    assert "diem_pipeline_batches_total 2.0" in read
-    assert "diem_pipeline_lag_records" not in read, "it is Kafka's"
 
 
 def test_a_source_is_locked_against_other_pipelines(spark: "SparkSession", tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_options_of_one_command_are_named() -> None:
 
 def test_hosts_take_the_table_of_their_file(diem: Diem, tmp_path: Path) -> None:
     write('[system]\nclients_per_address = 7\norigin = ["https://a.example"]\nfront_proxy = ["10.9.0.0/16"]\n')
-    hosts = ("--hosts", "a=10.0.0.1", "--kafka", "k:1", "--out", "out", "--config", "diem.toml")
+    hosts = ("--hosts", "a=10.0.0.1", "--bootstrap-servers", "k:1", "--out", "out", "--config", "diem.toml")
     assert diem("config", "x", *hosts) == 0
     files = [file.read_text() for file in (tmp_path / "out").rglob("*") if file.is_file()]
     assert any("CONNECTIONS_PER_ADDRESS=7" in text for text in files)

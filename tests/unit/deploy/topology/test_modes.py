@@ -18,7 +18,7 @@ from tests.unit.deploy.topology.topologies import CLUSTER, env, topology
 from tools.hosts import env_file
 
 EXAMPLE = "DIEM_WEBSOCKET_CAPACITY"
-HOSTS = ("--hosts", "10.0.0.1", "--out", "out", "--kafka", "k:9092", "--front-proxy", "10.0.0.9")
+HOSTS = ("--hosts", "10.0.0.1", "--out", "out", "--bootstrap-servers", "k:9092", "--front-proxy", "10.0.0.9")
 
 
 @pytest.fixture

@@ -34,11 +34,9 @@ def test_three_numbers_are_enough(recommend: Run) -> None:
     assert "Not measured" not in shown
 
 
-def test_json_is_one_object_and_the_map_is_a_file(recommend: Run, tmp_path: Path) -> None:
-    file = tmp_path / "modes.svg"
-    code, shown, _ = recommend(*NUMBERS, "--json", "--map", str(file))
+def test_json_is_one_object(recommend: Run) -> None:
+    code, shown, _ = recommend(*NUMBERS, "--json")
     assert (code, json.loads(shown)["mode"]) == (lifecycle.EXIT_OK, "single")
-    assert file.read_text().startswith("<svg ")
 
 
 def test_requirements_and_costs_change_the_recommendation(recommend: Run) -> None:
@@ -60,7 +58,6 @@ def test_requirements_and_costs_change_the_recommendation(recommend: Run) -> Non
         ((*NUMBERS, "--growth", "x"), "--growth is a factor"),
         ((*NUMBERS, "--p99", "3"), "--p99 is a time"),
         ((*NUMBERS, "--costs", "missing.json"), "missing.json has no costs"),
-        ((*NUMBERS, "--map", "missing/modes.svg"), "missing/modes.svg: No such file"),
         (("--traffic", "missing"), "there is nothing to learn from in "),
     ],
 )

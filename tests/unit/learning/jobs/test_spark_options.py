@@ -25,7 +25,7 @@ def made(settings: SparkSettings, **given: str) -> dict[str, str]:
 
 
 def test_without_a_master_spark_runs_here_on_loopback_only() -> None:
-    found = made(SparkSettings(cores=3, memory="2g"))
+    found = made(SparkSettings("local[3]", (("spark.driver.memory", "2g"),)))
     assert (found["spark.master"], found["spark.driver.memory"]) == ("local[3]", "2g")
     assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
     assert (found["spark.local.dir"], found["spark.ui.enabled"]) == ("/scratch", "false")
@@ -40,7 +40,6 @@ def test_options_win_over_the_settings_of_spark_submit_and_these_over_ours() -> 
     assert found["spark.sql.session.timeZone"] == "UTC", "days of the tables depend on it"
     assert made(SparkSettings(master="local[1]"), master=CLUSTER)["spark.master"] == "local[1]"
     assert made(SparkSettings(conf=(("spark.master", "yarn"),)), master=CLUSTER)["spark.master"] == "yarn"
-    assert made(SparkSettings(cores=3), master="local[*]")["spark.master"] == "local[3]"
 
 
 def test_jars_and_options_of_the_jvm_are_added_to_those_given() -> None:
@@ -50,10 +49,8 @@ def test_jars_and_options_of_the_jvm_are_added_to_those_given() -> None:
     assert "log4j2" in found["spark.driver.extraJavaOptions"]
 
 
-def test_memory_and_cores_of_a_cluster_are_those_of_its_executors() -> None:
-    found = made(SparkSettings(CLUSTER, memory="2g", cores=7), executor_cores="3")
-    assert (found["spark.executor.memory"], found["spark.cores.max"]) == ("2g", "7")
-    assert found["spark.executor.instances"] == "3"
+def test_a_cluster_has_no_settings_of_this_machine() -> None:
+    found = made(SparkSettings(CLUSTER))
     assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"} & found.keys()
 
 

@@ -12,7 +12,6 @@ from learning.modes.load import Data, Load
 from learning.modes.recommend import (
     Requirements,
     cheaper_mode,
-    cheapest_on,
     choose,
     compare,
     fit,
@@ -134,15 +133,6 @@ def test_thresholds_are_where_the_choice_changes() -> None:
         assert (below and below.configuration) == each.configuration
         assert (above and above.configuration) == following.configuration
     assert [each.until for each in found] == sorted(each.until for each in found)
-
-
-def test_the_map_has_the_cheapest_mode_of_each_cell() -> None:
-    clients, updates = [100.0, 20_000.0], [1.0, 100.0, 100_000.0]
-    rows = list(cheapest_on(SMALL, clients, updates, ROLES, NEEDS))
-    assert [len(row) for row in rows] == [2, 2, 2]
-    assert rows[0][0] is Configuration.SINGLE
-    assert rows[2] == [None, None]
-    assert rows[0][1] is not Configuration.SINGLE
 
 
 def test_a_reason_names_the_processes_that_cost_more() -> None:

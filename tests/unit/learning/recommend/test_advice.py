@@ -123,13 +123,6 @@ def test_a_plan_is_compared_with_hashed_endpoints_where_it_changes_connections()
     assert advice().planned == []
 
 
-def test_the_axes_of_the_map_have_the_load_in_the_middle() -> None:
-    for values, middle in zip(advice().axes(), (LOAD.clients, LOAD.updates), strict=True):
-        half = len(values) // 2
-        assert values == sorted(values)
-        assert values[half - 1] < middle < values[half]
-
-
 def test_json_has_every_mode_and_is_json() -> None:
     found = json.loads(json.dumps(advice().as_json(), allow_nan=False))
     assert {each["configuration"] for each in found["modes"]} == {str(each) for each in Configuration}

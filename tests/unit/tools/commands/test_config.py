@@ -11,7 +11,7 @@ from tools.hosts import env_file, verification
 Diem = Callable[..., int]
 HOSTS = ("--hosts", "a=10.0.0.1,b=10.0.0.2", "--out", "out")
 PUBLIC = ("--front-proxy", "10.0.0.9", "--origin", "https://app.example")
-KAFKA = ("--kafka", "k1:9092,k2:9092")
+KAFKA = ("--bootstrap-servers", "k1:9092,k2:9092")
 STORE = ("--database-url", "postgresql://u:p@db/diem")
 
 
@@ -38,7 +38,7 @@ def variables(host: str, process: str) -> dict[str, str]:
         (["websocket", *HOSTS], "with --hosts, config takes a mode: single, x-broadcast, x, "),
         (["x", "--hosts", "10.0.0.1"], "--hosts needs --out"),
         (["all-to-all", *HOSTS, *PUBLIC], "all-to-all is a baseline"),
-        (["x", *HOSTS, *PUBLIC], "mode x uses a Kafka of yours: --kafka HOST:PORT,..."),
+        (["x", *HOSTS, *PUBLIC], "mode x uses a Kafka of yours: --bootstrap-servers HOST:PORT,..."),
         (["x", *HOSTS, *KAFKA], "--listen 0.0.0.0 would send everything unencrypted: add --tls-certificate"),
         (["x", *HOSTS, *KAFKA, "--front-proxy", "10.0.0.9"], "--origin https://NAME is needed: the front proxy has"),
         (["x", *HOSTS, *KAFKA, "--tls-certificate", "/c.pem"], "--origin https://NAME is needed: the certificate is"),

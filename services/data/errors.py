@@ -43,6 +43,10 @@ class InvalidDataset(DataError):
         return f"{self.where}: {self.reason}" if self.where else self.reason
 
 
+class NoRows(InvalidDataset):
+    """A file in which the mapping finds no row."""
+
+
 class WrongUnit(InvalidDataset):
     """A dataset whose unit or resolution differs from its endpoint's."""
 

@@ -14,7 +14,7 @@ import orjson
 
 from diem.protocol import endpoints
 from diem.protocol.media_types import DOCUMENT
-from services.data.errors import InvalidDataset, MissingPackage
+from services.data.errors import InvalidDataset, MissingPackage, NoRows
 from services.data.files.columns import Columns
 from services.data.files.delimited import read_delimited
 from services.data.files.grid import Cell, Grid, InputFile, Limits
@@ -79,7 +79,7 @@ def convert(file: InputFile, mapping: Mapping, target: Target, limits: Limits = 
         rows.add(_grid(member, mapping, limits), member.name)
     found = rows.finish()
     if not found:
-        raise InvalidDataset("there are no rows (keys: header, where, rows)")
+        raise NoRows("there are no rows (keys: header, where, rows)")
     return found
 
 

@@ -16,7 +16,7 @@ from xml.parsers import expat
 
 import orjson
 
-from services.data.errors import InvalidDataset, MalformedBody
+from services.data.errors import InvalidDataset, MalformedBody, NoRows
 from services.data.files.grid import CHUNK_ROWS, Cell, Chunk, Grid, Limits
 from services.data.files.mapping import ALL, Mapping
 from services.data.files.unpack import decode
@@ -257,7 +257,9 @@ class _Rows:
         self._find(value, 0, "", _Around({}, {}), 0)
         if not self._blocks:
             path = "/".join(self._path) or "the outermost value"
-            raise InvalidDataset(self._missed[1] or f"{path} has no rows (key: rows)", self._file)
+            if self._missed[1]:
+                raise self._fault(self._missed[1])
+            raise NoRows(f"{path} has no rows (key: rows)", self._file)
         columns: Cells = {}
         for block in self._blocks:
             columns.update(

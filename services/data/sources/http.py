@@ -15,7 +15,10 @@ import structlog
 
 from diem.process.backoff import retry_after_s
 from diem.process.clock import Clock
-from services.data.errors import DataError, InvalidDataset
+from services.data.errors import DataError, InvalidDataset, NoRows
+from services.data.files.convert import Converter, in_thread
+from services.data.files.grid import InputFile
+from services.data.files.unpack import signature_of
 from services.data.kinds import Representation, series
 from services.data.kinds.series import zone
 from services.data.large import run_sized
@@ -28,6 +31,8 @@ from services.data.sources.source import Claim, Fault, Health, Sink, StoredState
 from services.data.sources.tables import HttpConfig
 from services.data.sources.windows import Mark, MarkFile, Window, days_between
 
+_ARCHIVES: Final = (b"PK", b"\x1f\x8b")
+_CUT: Final = "the response has no length and its last line does not end: it may be incomplete"
 _DAY: Final = timedelta(days=1)
 _logger = structlog.get_logger(__name__)
 
@@ -75,11 +80,13 @@ class HttpSource:
         config: HttpConfig,
         clock: Clock,
         *,
+        convert: Converter = in_thread,
         sleep: Sleep = asyncio.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
         transport: httpx.AsyncBaseTransport | None = None,
         pacer: HostPacer | None = None,
     ) -> None:
+        self._convert = convert
         self.name = config.name
         self.health = Health(config.name, clock)
         self._config = config
@@ -222,8 +229,11 @@ class HttpSource:
         if self._config.is_windowed and all(is_empty(page, rows) for page in found.pages):
             raise PollFailed("the answer has no rows", status=NO_CONTENT)
         try:
-            pages = [await run_sized(partial(self._parse, page), len(page.body)) for page in found.pages]
-            parts = join(pages)
+            parts = join([await self._contents(page) for page in found.pages])
+        except NoRows:
+            if self._config.is_windowed:
+                raise PollFailed("the answer has no rows", status=NO_CONTENT) from None
+            raise
         except DataError:
             if self._retriever.is_echoed(found):
                 raise InvalidDataset("it is not valid, and not shown because it has the secret in it") from None
@@ -292,10 +302,20 @@ class HttpSource:
                 at = self._now() + left
                 self.health.scheduled(left)
 
+    async def _contents(self, answer: Answer) -> Sequence[Representation]:
+        config = self._config
+        if config.mapping is None:
+            return await run_sized(partial(self._parse, answer), len(answer.body))
+        is_text = signature_of(answer.body) == "csv" and not answer.body.startswith(_ARCHIVES)
+        if is_text and answer.open_ended and not _is_ended(answer):
+            raise PollFailed(_CUT)
+        file = InputFile(answer.url.path, answer.body, answer.content_type)
+        return await self._convert(file, config.mapping, config.target)
+
     def _parse(self, answer: Answer) -> Sequence[Representation]:
         if self._is_csv(answer.content_type):
-            if answer.open_ended and not answer.body.endswith((b"\n", b"\r")):
-                raise PollFailed("the response has no length and its last line does not end: it may be incomplete")
+            if answer.open_ended and not _is_ended(answer):
+                raise PollFailed(_CUT)
             found: Sequence[Representation] = series.read_table(series.parse_csv(answer.utf8), self._declared)
         else:
             found = series.read_json(answer.utf8, self._declared)
@@ -316,6 +336,10 @@ class HttpSource:
         if "json" in declared or "csv" in declared:
             return "csv" in declared
         return PurePosixPath(urlsplit(self._config.url).path).suffix.lower() != ".json"
+
+
+def _is_ended(answer: Answer) -> bool:
+    return answer.body.endswith((b"\n", b"\r"))
 
 
 @dataclass(slots=True)

@@ -392,6 +392,8 @@ class HttpConfig(DataTable):
         if self.pages is not None and self.pages.parameter in (self.query.keys() | given):
             yield f"pages: its parameter {self.pages.parameter} is in url or query, too"
 
+        if self.mapping is not None and self.format != "auto":
+            yield "format: of a file with a mapping, it is a key of that"
         if self.is_windowed and not self.day_offsets:
             yield "days and since need a date in url, query or body, such as {date:%Y-%m-%d}"
 

@@ -42,7 +42,7 @@ def tables(directory: Path, publisher: Publisher) -> Iterator[str]:
         fields = dedent(layout.toml).replace("[mapping]", "[source.mapping]") or f'preset = "{layout.preset}"\n'
         url = f"{publisher.url}/{layout.case}/{quote(layout.file)}"
         file = "" if is_several(layout) else f'file = "{layout.file}"\n'
-        for kind, place in (("directory", f'path = "{layout.case}"\n{file}'), ("http", f'url = "{url}"\n'))[:1]:
+        for kind, place in (("directory", f'path = "{layout.case}"\n{file}'), ("http", f'url = "{url}"\n')):
             key = "prefix" if is_several(layout) else "endpoint"
             name = f"{kind}-{layout.case}"
             yield f'[[source]]\ntype = "{kind}"\nname = "{name}"\n{key} = "/{kind}/{layout.case}"\n{place}{fields}'
@@ -83,7 +83,7 @@ async def test_files_of_publishers_are_served_as_they_are(tmp_path: Path) -> Non
     async with published() as publisher:
         publisher.answer = answer
         config = "\n".join(tables(tmp_path, publisher))
-        assert len(tomllib.loads(config)["source"]) == len(LAYOUTS)
+        assert len(tomllib.loads(config)["source"]) == 2 * len(LAYOUTS)
         async with serving(tmp_path, config=config) as service, asyncio.timeout(PATIENCE_S):
             lines = []
             for layout in LAYOUTS:
@@ -100,9 +100,9 @@ async def test_files_of_publishers_are_served_as_they_are(tmp_path: Path) -> Non
             assert put.returncode == 0
             wanted = {
                 name: each
-                for kind in ("directory", "put")
+                for kind in ("directory", "http", "put")
                 for layout in LAYOUTS
                 for name, each in expected_of(kind, layout).items()
             }
-            assert printed.count(b" stored as version ") == len(wanted) / 2
+            assert printed.count(b" stored as version ") == len(wanted) / 3
             assert await read(service, wanted) == wanted

@@ -78,6 +78,46 @@ async def test_datasets_of_an_answer_are_stored() -> None:
     assert bench.source.health.status()["ok"]
 
 
+async def test_an_answer_is_converted_by_a_mapping() -> None:
+    mapping = {"rows": "data", "time": "at", "value": "v", "name": "{area}"}
+    bench = Bench(endpoint=None, prefix="/p", url="http://source.example/prices", mapping=mapping)
+    rows = '{"data":[{"at":"2026-01-01T00:00Z","area":"GR","v":"1"},{"at":"2026-01-01T00:00Z","area":"BG","v":2}]}'
+    bench.answer = lambda _request: httpx.Response(200, text=rows, headers={"Content-Type": "application/json"})
+    await bench.poll()
+    assert [(made.endpoint, made.content.count(b'"time"')) for made in bench.stored] == [("/p/GR", 1), ("/p/BG", 1)]
+
+
+async def test_the_key_that_helps_is_in_the_error_of_an_answer() -> None:
+    bench = Bench(url="http://source.example/prices", mapping={"rows": "data", "time": "at"})
+    for text, expected in {
+        '{"result":[]}': "'data', but result (key: rows)",
+        '{"data":[]}': "data has no rows (key: rows)",
+        '{"data":[{"time":1,"value":2}]}': "there is no column 'at', but time, value (key: time)",
+        "<html>Log in</html>": "HTML",
+    }.items():
+        bench.answer = lambda _request, text=text: httpx.Response(200, text=text)  # type: ignore[misc]
+        await bench.poll()
+        assert expected in str(bench.source.health.error)
+    assert not bench.stored
+
+
+async def test_days_without_rows_are_passed_over_with_a_mapping() -> None:
+    url = "http://source.example/{date:%Y-%m-%d}.json"
+    bench = Bench(url=url, days=3, mapping={"format": "json", "rows": "data/points"})
+    bench.answer = lambda request: httpx.Response(
+        200, text='{"data":{"points":[%s]}}' % ('{"time":"2026-01-01T00:00Z","value":1}' * ("-14" in request.url.path))
+    )
+    await bench.poll()
+    assert len(bench.requests) == 3
+    assert bench.source.health.error is None
+    assert len(bench.stored) == 1
+
+
+def test_the_format_of_a_mapping_is_its_own() -> None:
+    with pytest.raises(ValueError, match="format: of a file with a mapping, it is a key of that"):
+        HttpConfig.model_validate(POLLED | {"format": "csv", "mapping": {"delimiter": ";"}})
+
+
 async def test_polls_are_conditional() -> None:
     bench = Bench()
     headers = {"ETag": '"7"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}

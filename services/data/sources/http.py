@@ -178,6 +178,9 @@ class HttpSource:
                     mark.skip(day)
                 mark.before = end
                 self._marks.write(mark)
+                if end == first:
+                    # The last days' answers are newer than those that may have reached into them.
+                    self._retriever.forget()
             except _FAULTS as error:
                 return max(self._failed(error), until - self._clock.monotonic())
         return max(0.0, until - self._clock.monotonic())
@@ -195,7 +198,7 @@ class HttpSource:
         """
         wrong: list[tuple[date, str]] = []
         absent: PollFailed | None = None
-        present = 0
+        present, is_new = 0, False
         unique = list({self._retriever.key(day): day for day in days}.values())
         several = backfill or len(unique) > 1
         for start in range(0, len(unique), BATCH_DAYS):
@@ -203,7 +206,8 @@ class HttpSource:
             failure: Exception | None = None
             for day in unique[start : start + BATCH_DAYS]:
                 try:
-                    await self._retrieve(client, day, batch)
+                    # A new answer may reach into later days, whose own are newer.
+                    is_new = await self._retrieve(client, day, batch, again=is_new) or is_new
                     present += 1
                 except _FAULTS as error:
                     if several and isinstance(error, PollFailed) and error.status in ABSENT:
@@ -220,11 +224,11 @@ class HttpSource:
             raise PollFailed(f"{absent.reason}, for each of {len(unique)} days", status=absent.status)
         return wrong
 
-    async def _retrieve(self, client: httpx.AsyncClient, day: date, batch: "_Batch") -> None:
-        """Retrieve the answer for a day, and add it to a batch."""
-        found = await self._retriever.retrieve(client, day)
+    async def _retrieve(self, client: httpx.AsyncClient, day: date, batch: "_Batch", *, again: bool) -> bool:
+        """Retrieve the answer for a day, and add it to a batch; return whether there is a new one to store."""
+        found = await self._retriever.retrieve(client, day, again=again)
         if found is None:
-            return
+            return False
         rows = self._config.pages.rows if self._config.pages else ""
         if self._config.is_windowed and all(is_empty(page, rows) for page in found.pages):
             raise PollFailed("the answer has no rows", status=NO_CONTENT)
@@ -244,6 +248,7 @@ class HttpSource:
         else:
             batch.made.update((part.endpoint, part) for part in parts)
         batch.found.append(found)
+        return True
 
     async def _insert(self, parts: Sequence[Representation], batch: "_Batch") -> None:
         """Insert parts of series into those of a batch, or into the stored ones."""

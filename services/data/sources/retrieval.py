@@ -66,15 +66,19 @@ class Retriever:
         """Return whether an answer has a secret of the request in it, so that errors must not quote it."""
         return self._last is not None and any(self._last.is_echoed(page.body) for page in found.pages)
 
-    async def retrieve(self, client: httpx.AsyncClient, day: date) -> Retrieved | None:
-        """Return the answer for a day; None if it is the stored one.
+    def forget(self) -> None:
+        """Forget all answers: they must be stored again."""
+        self._received.clear()
+
+    async def retrieve(self, client: httpx.AsyncClient, day: date, *, again: bool = False) -> Retrieved | None:
+        """Return the answer for a day; None if it is the stored one, unless that must be stored ``again``.
 
         Raises:
             PollFailed: a secret cannot be read, or an answer is not complete and within the bounds.
             httpx.HTTPError, TimeoutError: the connection or the HTTP exchange failed.
         """
         config, key = self._config, self.key(day)
-        received = self._received.get(key, _Received())
+        received = _Received() if again else self._received.get(key, _Received())
         self._last = None
         pages = Pages(config, lambda extra: make_request(config, day, self._zone, extra))
         while (request := pages.request) is not None:

@@ -391,9 +391,10 @@ class HttpConfig(DataTable):
             yield f"query: {min(twice)} is in url, too"
         if self.pages is not None and self.pages.parameter in (self.query.keys() | given):
             yield f"pages: its parameter {self.pages.parameter} is in url or query, too"
-
         if self.mapping is not None and self.format != "auto":
             yield "format: of a file with a mapping, it is a key of that"
+        if self.since is not None and self.mapping is not None and self.mapping.kind == "document":
+            yield "since needs series: documents of earlier days would replace those of later ones"
         if self.is_windowed and not self.day_offsets:
             yield "days and since need a date in url, query or body, such as {date:%Y-%m-%d}"
 

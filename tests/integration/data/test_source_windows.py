@@ -1,17 +1,21 @@
 """Days of an HTTP source, each with a request of its own: windows, and backfills that resume."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from diem.process.clock import ManualClock
 from services.data.sources.config import load
 from services.data.sources.trial import try_sources
 from services.data.store import Store
+from tests.integration.data.process import serving
 from tests.integration.data.source_bench import Bench
+from tests.support.patience import PATIENCE_S
 from tests.support.publisher import Publisher, Reply, Sent
 
 TODAY = date(2026, 3, 29)
@@ -109,6 +113,28 @@ async def test_days_with_the_same_request_are_requested_once(tmp_path: Path, pub
     bench = Bench(tmp_path, publisher, DAILY + "days = 60", "/{date:%Y-%m}.csv")
     assert await bench.poll() is None
     assert [sent.path for sent in publisher.requests] == ["/2026-01.csv", "/2026-02.csv", "/2026-03.csv"]
+
+
+async def test_answers_of_later_days_prevail_where_days_overlap(
+    tmp_path: Path, publisher: Publisher, store: Store
+) -> None:
+    """Forecasts: the answer of a day has values of the next one, too."""
+
+    def forecast(sent: Sent) -> Reply:
+        day = day_of(sent)
+        value = revised.get(day, day.day)
+        reply = Reply("".join([str(table(day, value).body), *str(table(day + timedelta(1), value).body)[11:]]))
+        return conditional(lambda _day: reply)(sent)
+
+    revised: dict[date, int] = {}
+    publisher.answer = forecast
+    bench = Bench(tmp_path, publisher, DAILY + f"days = 2\nsince = {ago(4)}\nper_minute = 6000", PATH, store)
+    await bench.run(7200)
+    expected = {ago(count): ago(count).day for count in range(4, -2, -1)} | {ago(-1): TODAY.day}
+    assert list(bench.values().values()) == list(expected.values())
+    revised[ago(1)] = 99
+    await bench.poll()
+    assert list(bench.values().values()) == [25, 26, 27, 99, 29, 29]
 
 
 @pytest.mark.parametrize("absent", [Reply(status=404), Reply("time,value\n"), Reply(""), Reply(status=204)])
@@ -239,6 +265,15 @@ async def test_a_mark_of_another_store_or_request_does_not_count(
         assert days(publisher) == [1, 0, *range(25, 1, -1)]
 
 
+async def test_a_backfill_waits_as_the_server_says(tmp_path: Path, publisher: Publisher, store: Store) -> None:
+    limited = Reply(status=429, headers={"Retry-After": "600"})
+    publisher.answer = lambda sent: limited if day_of(sent) == ago(20) else table(day_of(sent), 1)
+    bench = Bench(tmp_path, publisher, SINCE.replace("3600.0", "60.0"), PATH, store)
+    await bench.run(500)
+    assert days(publisher) == [1, 0, *range(25, 19, -1)]
+    assert bench.slept[-1] == 600
+
+
 async def test_a_backfill_pauses_for_the_next_poll(tmp_path: Path, publisher: Publisher, store: Store) -> None:
     publisher.answer = lambda sent: table(day_of(sent), 1)
     bench = Bench(tmp_path, publisher, SINCE + "per_minute = 1\n", PATH, store)
@@ -247,3 +282,37 @@ async def test_a_backfill_pauses_for_the_next_poll(tmp_path: Path, publisher: Pu
     await bench.run(1500)
     # Groups are not interrupted.
     assert days(publisher)[:14] == [1, 0, *range(25, 15, -1), 1, 0]
+
+
+async def test_the_service_backfills_and_keeps_its_mark_without_secrets(tmp_path: Path, publisher: Publisher) -> None:
+    secret = tmp_path / "key"
+    secret.write_text("s3cr3t")
+    secret.chmod(0o600)
+    first = datetime.now(UTC).date() - timedelta(days=15)
+    publisher.answer = lambda sent: table(day_of(sent), 1)
+    config = f"""
+        [[source]]
+        type = "http"
+        name = "p"
+        url = "{publisher.url}{PATH}"
+        query = {{ token = {{ file = "{secret}" }} }}
+        endpoint = "/p"
+        unit = "MW"
+        resolution = "PT1H"
+        since = {first}
+        per_minute = 6000
+        """
+    async with serving(tmp_path / "state", config=config) as process:
+        async with httpx.AsyncClient() as http, asyncio.timeout(PATIENCE_S):
+            source: dict[str, object] = {}
+            while source.get("progress") != f"backfilled since {first}":
+                status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
+                (source,) = status["sources"]
+                await asyncio.sleep(0.02)
+            points = (await http.get(f"{process.url}/v1/data/p")).json()["points"]
+        assert len(points) == 16
+        assert "s3cr3t" not in f"{process.log} {source}"
+    assert {sent.query["token"] for sent in publisher.requests} == {"s3cr3t"}
+    state = {file.name: file.read_bytes() for file in (tmp_path / "state").rglob("*") if file.is_file()}
+    assert json.loads(state["p.json"])["before"] == f"{first + timedelta(days=15)}"
+    assert not any(b"s3cr3t" in content for content in state.values())

@@ -1,12 +1,15 @@
 """Presets of publishers: their names, files of the user's own, and errors."""
 
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from services.data.files.mapping import Mapping
 from services.data.files.presets import BadPreset, load_preset, presets
+from services.data.sources.config import load
+from services.data.sources.tables import HttpConfig
 
 
 def test_presets_of_the_most_used_feeds_are_shipped() -> None:
@@ -30,6 +33,20 @@ def test_presets_are_listed_in_the_guide() -> None:
     guide = (Path(__file__).parents[5] / "docs" / "guide" / "files.md").read_text()
     (table,) = re.findall(r"^\| preset \|.*?\n\n", guide, re.DOTALL | re.MULTILINE)
     assert re.findall(r"`([\w-]+)`(?=[^|]*\|[^|]*\|$)", table, re.MULTILINE) == presets()
+
+
+@pytest.mark.parametrize("name", ["caiso", "dwd", "eia", "elexon", "energy-charts", "entsoe-xml", "open-meteo"])
+def test_the_url_in_a_preset_can_be_a_source_s(tmp_path: Path, name: str) -> None:
+    comments = (files("services.data.files.presets") / f"{name}.toml").read_text(encoding="utf-8")
+    lines = re.findall(r"^# ((?:url|query|days) = .*)$", comments, re.MULTILINE)
+    for key in ("eia.key", "entsoe.key"):
+        (tmp_path / key).write_text("a-secret")
+        (tmp_path / key).chmod(0o600)
+    own = ["[[source]]", 'type = "http"', 'name = "p"', 'prefix = "/p"', f'preset = "{name}"', *lines]
+    (tmp_path / "diem.toml").write_text("\n".join(own))
+    (source,) = load(tmp_path / "diem.toml").source
+    assert isinstance(source, HttpConfig)
+    assert source.mapping is not None
 
 
 def test_a_preset_is_the_fields_of_a_source_with_a_mapping(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from services.data.sources.tables import HttpConfig
 from services.data.sources.windows import Mark, MarkFile, Window, days_between
 
 _ARCHIVES: Final = (b"PK", b"\x1f\x8b")
+_NO_ROWS: Final = "the answer has no rows"
 _CUT: Final = "the response has no length and its last line does not end: it may be incomplete"
 _DAY: Final = timedelta(days=1)
 _logger = structlog.get_logger(__name__)
@@ -229,21 +230,21 @@ class HttpSource:
         found = await self._retriever.retrieve(client, day, again=again)
         if found is None:
             return False
-        rows = self._config.pages.rows if self._config.pages else ""
-        if self._config.is_windowed and all(is_empty(page, rows) for page in found.pages):
-            raise PollFailed("the answer has no rows", status=NO_CONTENT)
+        is_windowed = self._config.is_windowed
+        if is_windowed and all(is_empty(page, self._config.rows) for page in found.pages):
+            raise PollFailed(_NO_ROWS, status=NO_CONTENT)
         try:
-            parts = join([await self._contents(page) for page in found.pages])
+            parts = join(await self._pages(found.pages))
         except NoRows:
-            if self._config.is_windowed:
-                raise PollFailed("the answer has no rows", status=NO_CONTENT) from None
+            if is_windowed:
+                raise PollFailed(_NO_ROWS, status=NO_CONTENT) from None
             raise
         except DataError:
             if self._retriever.is_echoed(found):
                 raise InvalidDataset("it is not valid, and not shown because it has the secret in it") from None
             raise
         self._check(parts)
-        if self._config.is_windowed:
+        if is_windowed:
             await self._insert(parts, batch)
         else:
             batch.made.update((part.endpoint, part) for part in parts)
@@ -306,6 +307,17 @@ class HttpSource:
                 left = self._scheduled()
                 at = self._now() + left
                 self.health.scheduled(left)
+
+    async def _pages(self, answers: Sequence[Answer]) -> list[Sequence[Representation]]:
+        """Return the contents of pages; of several, some may have no rows."""
+        pages = []
+        for answer in answers:
+            try:
+                pages.append(await self._contents(answer))
+            except NoRows:
+                if answer is answers[-1] and not pages:
+                    raise
+        return pages
 
     async def _contents(self, answer: Answer) -> Sequence[Representation]:
         config = self._config

@@ -27,6 +27,7 @@ class Pages:
     def __init__(self, config: HttpConfig, make: MakeRequest) -> None:
         self._pages = config.pages
         self._max_bytes = config.max_bytes
+        self._rows = config.rows
         self._redirects = config.redirects
         self._make = make
         self._number = config.pages.first if config.pages else 0
@@ -49,7 +50,7 @@ class Pages:
         if pages is None:
             self.answers.append(answer)
             return
-        is_last = pages.is_numbered and self._is_beyond(answer, pages.rows)
+        is_last = pages.is_numbered and self._is_beyond(answer)
         if is_last and self.answers:
             return
         self.answers.append(answer)
@@ -86,7 +87,8 @@ class Pages:
         check_target(url, own.url, self._redirects, "the next page is")
         return own.following(url)
 
-    def _is_beyond(self, answer: Answer, rows: str) -> bool:
+    def _is_beyond(self, answer: Answer) -> bool:
+        rows = self._rows
         if answer.body.lstrip()[:1] in {b"{", b"["} and not isinstance(_rows(answer, rows), list):
             raise PollFailed("pages: there is no array of rows in the answer: give its path (rows)")
         return is_empty(answer, rows)

@@ -404,6 +404,13 @@ class HttpConfig(DataTable):
         return self.days is not None or self.since is not None
 
     @property
+    def rows(self) -> str:
+        """Path of the array of rows in JSON: that of ``pages``, else that of the mapping; empty if unknown."""
+        if self.pages is not None and self.pages.rows:
+            return self.pages.rows
+        return "" if self.mapping is None or "*" in self.mapping.rows else self.mapping.rows
+
+    @property
     def day_offsets(self) -> list[int]:
         """The distance in days of every date in the request."""
         texts = [self.url, self.body or "", *(value for value in self.query.values() if isinstance(value, str))]

@@ -84,6 +84,32 @@ async def test_numbered_pages_of_json_end_with_an_empty_array(tmp_path: Path, pu
     assert bench.values() == EXPECTED
 
 
+MAPPED = """
+[source.mapping]
+format = "json"
+rows = "data/items"
+time = "at"
+value = "mw"
+"""
+
+
+@pytest.mark.parametrize("pages", ['parameter = "page"', 'next = "next"'])
+async def test_pages_of_other_layouts_are_joined_and_one_may_be_empty(
+    tmp_path: Path, publisher: Publisher, pages: str
+) -> None:
+    def answer(sent: Sent) -> Reply:
+        number = int(sent.query.get("page", 1))
+        items = [{"at": f"{HOURS[hour]}:00Z", "mw": hour} for hour in ([0, 1], [2, 3], [])[number - 1]]
+        body = {"data": {"items": items}, "next": f"?page={number + 1}" if number < 3 else None}
+        return Reply(json.dumps(body), headers={"Content-Type": "application/json"})
+
+    publisher.answer = answer
+    bench = Bench(tmp_path, publisher, f"pages = {{ {pages} }}\n{MAPPED}", path="/p")
+    assert await bench.poll() is None
+    assert bench.values() == EXPECTED
+    assert len(publisher.requests) == 3
+
+
 async def test_cursors_are_sent_as_the_parameter(tmp_path: Path, publisher: Publisher) -> None:
     pages = {"": page(0, 1, cursor="a+b"), "a+b": page(2, cursor=7), "7": page(3)}
     publisher.answer = lambda sent: pages[sent.query.get("c", "")]

@@ -83,10 +83,6 @@ class _Process(NamedTuple):
     health: SystemHealth
     report: Mapping[str, Any]
 
-    @property
-    def own_name(self) -> str:
-        return self.name.rpartition("/")[2]
-
 
 def diagram(status: Mapping[str, Any], clients: int, updates_per_s: float | None) -> Diagram:
     """Return the drawing of a status of ``diem up``."""

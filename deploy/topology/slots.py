@@ -109,7 +109,3 @@ def _slot(process: str, number: int, each: int) -> Slot:
     clone, index = divmod(number - 1, each) if process in {"bridge", "websocket"} else (0, number - 1)
     public, internal = (None if port is None else port + number - 1 for port in (kind.public, kind.internal))
     return Slot(f"{process}-{number}", process, index + 1, kind.stage, public, internal, clone + 1)
-
-
-def _modes_with(*edges: str) -> str:
-    return ", ".join(mode for mode in Mode if mode.edge in edges)

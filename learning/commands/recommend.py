@@ -17,7 +17,6 @@ from learning.modes.load import MAX_VALUE, Data
 from learning.modes.recommend import UTILISATION, Requirements
 from learning.recommend import render
 from learning.recommend.advice import Advice
-from learning.recommend.by_plan import latest_plan
 from learning.recommend.source import NUMBERS, LoadSource, from_numbers, from_system, from_traffic, overridden
 
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -126,10 +125,7 @@ def recommend_command(
     roles = ROLES if costs is None else read_role_costs(costs, ROLES)
     state = StateDir(state_dir)
     source = _source(state, traffic, given, Terminal(quiet=as_json))
-    # A plan tells the number of servers needed by the recorded clients, not by others or with other subscriptions.
-    recorded = traffic is not None or source.present is not None
-    plan = latest_plan(state.path / "planned") if recorded and subscriptions is None else None
-    advice = Advice(source, roles, needs, factor, plan)
+    advice = Advice(source, roles, needs, factor)
     if as_json:
         typer.echo(json.dumps(advice.as_json()))
         return lifecycle.EXIT_OK

@@ -13,8 +13,6 @@ from learning.modes.configuration import Configuration, Size, up_arguments
 from learning.modes.load import Load
 from learning.modes.measured import RUNS
 from learning.modes.recommend import Candidate, Requirements, Threshold
-from learning.recommend import by_plan
-from learning.recommend.by_plan import PlannedFanOut
 from learning.recommend.source import LoadSource, mean_source_of
 
 MOST_GROWTH: Final = 1000.0
@@ -31,8 +29,6 @@ class Advice:
     costs: RoleCosts
     needs: Requirements
     growth: float = 1.0
-    plan: PlannedFanOut | None = None
-    """The latest plan, if it is about this load."""
 
     @cached_property
     def load(self) -> Load:
@@ -81,11 +77,6 @@ class Advice:
         return cheaper_mode(self.source.present, self.source.size, self.load, self.costs, self.needs)
 
     @cached_property
-    def planned(self) -> list[by_plan.Comparison]:
-        """Modes with the plan's placement, beside hashed ones."""
-        return [] if self.plan is None else list(by_plan.compare(self.plan, self.load, self.needs))
-
-    @cached_property
     def unmeasured(self) -> list[str]:
         """Unmeasured contributions to the costs of some mode, for people."""
         names = dict.fromkeys(name for each in self.candidates for name in each.cpu.unmeasured)
@@ -112,7 +103,6 @@ class Advice:
                 "updates": [_threshold(each) for each in self.by_updates],
                 "clients": [_threshold(each) for each in self.by_clients],
             },
-            "by_plan": [by_plan.as_json(self.plan, each, self.costs) for each in self.planned if self.plan],
             "outside_calibration": self.outside,
             "unmeasured": self.unmeasured,
         }

@@ -38,10 +38,6 @@ def lines(advice: Advice, width: int) -> Iterator[RenderableType]:
     yield Text("")
     yield resources_table(advice.candidates, gap)
     yield Text("")
-    if advice.plan is not None:
-        yield Text(f"With plan {advice.plan.plan}, of the traffic from {advice.plan.start} to {advice.plan.end}")
-        yield plan_table(advice, gap)
-        yield Text("")
     yield from map(Text, sentences(advice))
 
 
@@ -79,23 +75,6 @@ def resources_table(candidates: Sequence[Candidate], gap: int) -> Table:
             f"{found.connections:,.0f}",
             data_size(found.kafka_in_bytes) if kafka else "-",
             data_size(found.kafka_out_bytes) if kafka else "-",
-        )
-    return table
-
-
-def plan_table(advice: Advice, gap: int) -> Table:
-    """Render mode ``z-client``, whose connections depend on the placement: with hashed endpoints, then planned ones."""
-    numbers = ("servers", "CPU, cores", "connections", "servers of a client")
-    table = plain_table("hashed -> planned", *numbers, right=numbers, gap=gap)
-    for each in advice.planned:
-        both = (each.hashed, each.planned)
-        hashed, planned = (found.cpu(advice.costs).value / 1e6 for found in both)
-        table.add_row(
-            Configuration.Z_CLIENT,
-            str(each.servers),
-            f"{hashed:,.3f} -> {planned:,.3f}",
-            " -> ".join(f"{found.connections:,.0f}" for found in both),
-            " -> ".join(f"{servers:.2f}" for servers in each.fan_out),
         )
     return table
 

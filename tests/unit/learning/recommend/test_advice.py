@@ -14,7 +14,6 @@ from learning.modes.configuration import MAX_SERVERS, Configuration, Size
 from learning.modes.load import Load
 from learning.modes.recommend import Requirements, choose
 from learning.recommend.advice import Advice, command, remark
-from learning.recommend.by_plan import ModeFanOut, PlannedFanOut
 from learning.recommend.source import LoadSource
 from tests.unit.deploy.topology.topologies import options_of
 
@@ -109,18 +108,6 @@ def test_a_running_mode_that_costs_much_more_than_another_is_remarked_upon() -> 
 )
 def test_there_is_no_remark_without_a_load_that_was_measured(status: dict[str, Any]) -> None:
     assert remark(status, cores=4) is None
-
-
-def test_a_plan_is_compared_with_hashed_endpoints_where_it_changes_connections() -> None:
-    plan = PlannedFanOut("p-1", "00:00", "01:00", {4: ModeFanOut(3.0, 1.5)})
-    found = replace(advice(), plan=plan)
-    (first,) = found.planned
-    assert first.servers == 4
-    assert (first.hashed.connections, first.planned.connections) == (15_000, 7_500)
-    assert first.planned.cpu(ROLES).value < first.hashed.cpu(ROLES).value
-    (entry,) = json.loads(json.dumps(found.as_json()))["by_plan"]
-    assert entry["connections"] == {"hashed": 15_000, "planned": 7_500}
-    assert advice().planned == []
 
 
 def test_json_has_every_mode_and_is_json() -> None:

@@ -1,7 +1,5 @@
 """Tables and sentences of a recommendation."""
 
-from dataclasses import replace
-
 import pytest
 from rich.console import Console
 
@@ -10,7 +8,6 @@ from learning.modes.configuration import Configuration, Size
 from learning.modes.load import Load
 from learning.modes.recommend import Requirements
 from learning.recommend.advice import Advice
-from learning.recommend.by_plan import ModeFanOut, PlannedFanOut
 from learning.recommend.render import lines, modes_table, resources_table, roles_table
 from learning.recommend.source import LoadSource
 from tests.unit.learning.recommend.test_advice import LOAD, advice
@@ -29,16 +26,6 @@ def test_tables_fit_into_a_hundred_columns() -> None:
     tables = [modes_table(found.candidates, 1), roles_table(found, 1), resources_table(found.candidates, 1)]
     for table in tables:
         assert console.measure(table, options=console.options.update(width=500)).maximum <= 100
-
-
-def test_a_plan_is_shown_beside_hashed_endpoints(capsys: pytest.CaptureFixture[str]) -> None:
-    console = Console(width=100, highlight=False, markup=False, no_color=True)
-    for each in lines(replace(advice(), plan=PlannedFanOut("p-1", "A", "B", {4: ModeFanOut(3.0, 1.5)})), 100):
-        console.print(each)
-    out = capsys.readouterr().out
-    assert "With plan p-1, of the traffic from A to B" in out
-    (row,) = (line for line in out.splitlines() if line.startswith("z-client ") and "->" in line)
-    assert row.split()[-6:] == ["15,000", "->", "7,500", "3.00", "->", "1.50"]
 
 
 def test_each_mode_has_its_size_and_costs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,6 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 from urllib.parse import urlsplit
 
-import structlog
-
 from diem.errors import ConfigurationError, DiemError
 
 Network = IPv4Network | IPv6Network
@@ -271,6 +269,8 @@ def allow_connections(clients: int) -> None:
     """Raise the limit of open files for ``clients``; warn if it is too low for the clients."""
     allowed = raise_open_files(clients + OTHER_FILES)
     if allowed < clients + OTHER_FILES:
+        import structlog  # noqa: PLC0415  # a third of the start of processes that need addresses alone
+
         structlog.get_logger("process").warning(
             "the limit of open files is too low for the clients", open_files=allowed, clients=clients
         )

@@ -50,6 +50,8 @@ def _damage_named(file: str) -> Iterator[None]:
     where = f"{file}: " if file else ""
     try:
         yield
+    except MemoryError:  # one of them is an ArrowException
+        raise
     except UnicodeDecodeError:
         raise MalformedBody(f"{where}not Parquet, or incomplete: a text is not UTF-8") from None
     except (pa.ArrowException, OSError) as error:

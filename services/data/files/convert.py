@@ -23,7 +23,6 @@ from services.data.files.mapping import Mapping
 from services.data.files.names import COLUMN, FILE, fields_of, fill, split_heading
 from services.data.files.numbers import BadCell, NumberReader
 from services.data.files.series_builder import SeriesBuilder
-from services.data.files.trees import read_json, read_xml
 from services.data.files.unpack import Member, text_of, unpack
 from services.data.kinds import KINDS, Representation
 from services.data.kinds.kind import MAX_TITLE, Body
@@ -88,8 +87,10 @@ def _grid(member: Member, mapping: Mapping, limits: Limits) -> Grid:
     match member.format:
         case "csv":
             return read_delimited(text_of(member, mapping), mapping, limits, member.label)
-        case "json" | "xml":
-            read = read_json if member.format == "json" else read_xml
+        case "json":
+            from services.data.files.trees import read_json as read  # noqa: PLC0415
+        case "xml":
+            from services.data.files.trees import read_xml as read  # noqa: PLC0415
         case "parquet":
             try:
                 from services.data.files.columnar import read_parquet as read  # noqa: PLC0415

@@ -144,6 +144,10 @@ class LocalClock:
     def __init__(self, key: str = "UTC") -> None:
         self.zone = zone(key)
 
+    def __reduce__(self) -> tuple[type["LocalClock"], tuple[str]]:
+        """Return how to make it again: a zone cannot be pickled."""
+        return LocalClock, (self.zone.key,)
+
     def instant(self, text: str, *, after: int, grid: int) -> Instant:
         """Parse one time of a series whose rows are in order.
 

@@ -21,8 +21,8 @@ from diem.errors import ConfigurationError, DiemError
 from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.media_types import CSV, essence, kind_of
-from services.data.files.convert import in_thread
 from services.data.files.grid import InputFile
+from services.data.files.reader import FileReader
 from services.data.kinds import labels_of
 from services.data.limits import MAX_DATASET_BYTES
 from services.data.sources.config import layout_of
@@ -153,7 +153,8 @@ async def _put_converted(
     service: DataService, key: SharedKey, layout: MappedTable, file: tuple[str, bytes], ttl: int | None
 ) -> None:
     """Store the endpoints of a file with a mapping, one after another."""
-    found = await in_thread(InputFile(*file), layout.mapping, layout.target)
+    async with FileReader() as reader:
+        found = await reader.convert(InputFile(*file), layout.mapping, layout.target)
     for made in found:
         labels = {name: text for name, text in labels_of(made.labels).items() if name in {"area", "quantity", "zone"}}
         terms = labels | ({"title": made.title} if made.title else {}) | _given(ttl=ttl)

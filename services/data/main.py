@@ -34,6 +34,7 @@ from services.data.api import ApiOptions, make_api
 from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.errors import StoreInUse, StoreUnavailable
+from services.data.files.reader import FileReader
 from services.data.limits import HistoryLimits, InlineLimits, StoreLimits, WriterLimits
 from services.data.pages import check_pages
 from services.data.report import DataReport
@@ -69,7 +70,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     write_key = SharedKey.load(settings.write_key_file, missing=_write_key_remedy(settings.write_key_file))
     internal_key = KeyRing.load(settings.internal_key_file)
     configured = config.load(settings.config or config.default_file())
-    sources = SourceRunner.configured(configured, clock, settings.dataset_bytes)
+    # Files of users do not wait for those of sources, nor these for them.
+    source_files, user_files = FileReader(), FileReader()
+    sources = SourceRunner.configured(configured, clock, settings.dataset_bytes, convert=source_files.convert)
     check_bind(settings.host, authenticated=True, what="public listener")
     tls = server_tls(settings, life.on_reload)
     public = bind_all(settings.host, settings.port, reserved=settings.supervised)
@@ -88,7 +91,16 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     publisher = _publisher(settings, store)
     access = await Access.open(AccessPlans.configured(configured.plan), store, clock, signing)
     owner_of, options = sources.claims.owner_of, _api_options(settings, configured)
-    api = make_api(store, write_key, owner_of, options, clock, access=access, sources=sources.public_status)
+    api = make_api(
+        store,
+        write_key,
+        owner_of,
+        options,
+        clock,
+        access=access,
+        sources=sources.public_status,
+        convert=user_files.convert,
+    )
     feed = FeedServer(store)
     store.index.subscribe(feed.changed)
     report = DataReport(settings.mode, life, store, sources, publisher, state_dir=settings.state_dir)
@@ -109,7 +121,13 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         ),
     )
     keys = AsgiFallback(keys_api.keys_app(access), keys_api.PREFIX)
-    async with store.serving(), recording_accesses(settings, access.usage.drain), AsyncExitStack() as closing:
+    async with (
+        store.serving(),
+        recording_accesses(settings, access.usage.drain),
+        source_files,
+        user_files,
+        AsyncExitStack() as closing,
+    ):
         closing.push_async_callback(access.close)
         internal = await closing.enter_async_context(
             internal_service(

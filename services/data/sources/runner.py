@@ -15,6 +15,7 @@ from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data.access.rights import ReadRights
 from services.data.errors import InvalidDataset
+from services.data.files.convert import Converter, in_thread
 from services.data.kinds import Representation, labels_of
 from services.data.kinds.kind import MAX_TITLE
 from services.data.kinds.prefixes import Prefixes
@@ -115,15 +116,19 @@ class SourceRunner:
         self.claims = ClaimIndex(sources)
 
     @classmethod
-    def configured(cls, config: Config, clock: Clock, max_bytes: int = DATASET_BYTES) -> "SourceRunner":
+    def configured(
+        cls, config: Config, clock: Clock, max_bytes: int = DATASET_BYTES, *, convert: Converter = in_thread
+    ) -> "SourceRunner":
         """Create the sources of a configuration; ``max_bytes`` is the limit of a dataset's content.
+
+        ``convert`` converts files with a mapping.
 
         Raises:
             ConfigurationError: a source, or its type, cannot be used.
         """
         pacer = HostPacer(clock)
         return cls(
-            [_make(one, clock, pacer) for one in config.source],
+            [_make(one, clock, pacer, convert) for one in config.source],
             {one.name: one.type for one in config.source},
             max_bytes=max_bytes,
             prefixes=config.prefixes,
@@ -243,15 +248,15 @@ def check_storable(dataset: Representation, max_bytes: int = DATASET_BYTES) -> N
             raise InvalidDataset(f"the {field} is not valid text: it has half of a surrogate pair", dataset.endpoint)
 
 
-def _make(table: SourceTable, clock: Clock, pacer: HostPacer) -> Source:
+def _make(table: SourceTable, clock: Clock, pacer: HostPacer, convert: Converter) -> Source:
     match table:
         case DirectoryConfig():
-            return DirectorySource(table, clock)
+            return DirectorySource(table, clock, convert=convert)
         case HttpConfig():
             # Only a process that polls URLs loads the HTTP client.
             from services.data.sources.http import HttpSource  # noqa: PLC0415
 
-            return HttpSource(table, clock, pacer=pacer)
+            return HttpSource(table, clock, pacer=pacer, convert=convert)
         case _:
             return _plugged_in(table, clock)
 

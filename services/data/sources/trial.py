@@ -10,6 +10,7 @@ from typing import NamedTuple
 import orjson
 
 from diem.process.clock import Clock
+from services.data.files.reader import FileReader
 from services.data.kinds import SERIES, Representation
 from services.data.sources.config import Config
 from services.data.sources.runner import SourceRunner
@@ -59,13 +60,14 @@ async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
     Raises:
         ConfigurationError: two sources claim the same endpoint, or a type cannot be used.
     """
-    runner = SourceRunner.configured(config, clock)
     found: dict[str, dict[str, PublishedData]] = {each.name: {} for each in config.source}
 
     async def record(datasets: Sequence[Representation], *, source: str) -> None:
         found[source].update((each.endpoint, _summary(each)) for each in datasets)
 
-    await runner.try_once(record)
+    async with FileReader() as reader:
+        runner = SourceRunner.configured(config, clock, convert=reader.convert)
+        await runner.try_once(record)
     return [
         _outcome(table, health, found[table.name]) for table, health in zip(config.source, runner.health(), strict=True)
     ]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from services.data.errors import DataError, DatasetTooLarge, InvalidDataset, MalformedBody
+from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
 from services.data.files.convert import Target, convert
 from services.data.files.grid import InputFile, Limits
 from services.data.files.mapping import Mapping

@@ -11,7 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Final, Literal, NamedTuple
@@ -177,7 +177,8 @@ class _Unpacking:
             found = claimed if claimed is not None and claimed not in _BINARY else found
         if found in _BINARY:
             return Member(name, found, body, label)
-        return Member(name, found, _recoded(body, media_type, self._mapping), label)
+        text = body if self._mapping.encoding else recoded(body, media_type)
+        return Member(name, found, text, label)
 
 
 def gunzip(body: bytes, most: int, label: str = "") -> bytes:
@@ -292,20 +293,22 @@ def _format_of(media_type: str) -> Format | None:
     return next((format_ for pattern, format_ in _MEDIA_TYPES if pattern.fullmatch(plain)), None)
 
 
-def _recoded(body: bytes, media_type: str, mapping: Mapping) -> bytes:
-    """Return text in UTF-8 if its media type states another encoding, and neither the text nor the mapping does."""
+def recoded(body: bytes, media_type: str) -> bytes:
+    """Return text in UTF-8 if its media type states another encoding and the text does not; else the body."""
     stated = _CHARSET.search(media_type)
-    if stated is None or mapping.encoding is not None or _encoding_by_mark(body) or body.lstrip()[:5] == b"<?xml":
+    if stated is None or _encoding_by_mark(body) or body.lstrip()[:5] == b"<?xml":
         return body
     try:
-        # Many servers state a default of theirs; what is UTF-8 is hardly ever anything else.
-        body.decode()
-    except UnicodeDecodeError:
-        try:
-            return body.decode(stated[1]).encode()
-        except (UnicodeError, LookupError):
-            return body
-    return body
+        encoding = codecs.lookup(stated[1]).name
+        if not encoding.startswith("utf-16"):
+            # Many servers state a default of theirs; what is UTF-8 is hardly ever anything else.
+            with suppress(UnicodeDecodeError):
+                body.decode()
+                return body
+        # By latin-1, servers mean its superset (WHATWG Encoding Standard).
+        return body.decode("cp1252" if encoding == "iso8859-1" else encoding).encode()
+    except (UnicodeError, LookupError, ValueError):
+        return body
 
 
 def _encoding_by_mark(body: bytes) -> str:

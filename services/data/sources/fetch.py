@@ -1,14 +1,12 @@
 """Conditional GET with bounds on bytes, decoded bytes and redirects; reads are counted below the HTTP parser."""
 
 import asyncio
-import codecs
 import re
 import ssl
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from email.message import Message
 from email.utils import parsedate_to_datetime
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -22,6 +20,7 @@ from httpx import codes
 
 from diem.process.http_transport import HttpTransport
 from services.data.errors import DataError
+from services.data.files.unpack import recoded
 
 READ_BYTES: Final = 8 * 1024
 """Bytes per read: parsing them (300 interim answers, 1,000 chunks) takes 10 ms at most."""
@@ -197,30 +196,9 @@ class Answer(NamedTuple):
     """Target of the Link field with the relation next (RFC 8288); empty without one."""
 
     @property
-    def charset(self) -> str:
-        """The character encoding that the Content-Type declares; empty without a known one."""
-        message = Message()
-        message["content-type"] = self.content_type
-        try:
-            return codecs.lookup(str(message.get_content_charset(""))).name
-        except (LookupError, ValueError):
-            return ""
-
-    @property
     def utf8(self) -> bytes:
-        """The body, if it is text in another declared encoding: in UTF-8.
-
-        Raises:
-            PollFailed: it is not in that encoding.
-        """
-        charset = self.charset
-        if charset in {"", "utf-8", "ascii"} or "xml" in self.content_type:
-            return self.body
-        try:
-            # Servers mean this superset (WHATWG Encoding Standard), where both differ.
-            return self.body.decode("cp1252" if charset == "iso8859-1" else charset).encode()
-        except (UnicodeDecodeError, LookupError):
-            raise PollFailed(f"the body is not in the encoding {charset}, which its Content-Type declares") from None
+        """The body; in UTF-8 if it is text in another encoding that the Content-Type declares."""
+        return recoded(self.body, self.content_type)
 
 
 def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:

@@ -164,23 +164,44 @@ async def test_a_redirected_post_is_repeated_as_its_status_says(
 
 @pytest.mark.parametrize(
     ("charset", "body"),
-    [("iso-8859-1", "time;€".encode("cp1252")), ("utf-16", "time;€".encode("utf-16")), ("", b"time;")],
+    [
+        ("iso-8859-1", "time;€".encode("cp1252")),
+        ("utf-16-le", "time;€".encode("utf-16-le")),
+        # Servers state a default of theirs for what is UTF-8.
+        ("iso-8859-1", "time;€".encode()),
+        ("no-such-encoding", "time;€".encode()),
+    ],
 )
 async def test_the_encoding_is_the_one_that_the_answer_declares(
     tmp_path: Path, publisher: Publisher, charset: str, body: bytes
 ) -> None:
     publisher.answer = lambda _request: Reply(body, headers={"Content-Type": f'text/csv; charset="{charset}"'})
     error = await Bench(tmp_path, publisher, "").poll()
-    assert ("time;€" if charset else "time;") in str(error)
+    assert "time;€" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("declared", "encoding", "body"),
+    [
+        ("iso-8859-1", "", "zeit;€".encode("cp1252")),
+        ("iso-8859-1", "", "zeit;€".encode("utf-8-sig")),
+        ("iso-8859-1", "", "zeit;€".encode("utf-16")),
+        # The header field of a server may be wrong for all files alike: a mapping knows better.
+        ("iso-8859-1", 'encoding = "cp852"', "zeit;ł".encode("cp852")),
+        ("utf-8", "", "zeit;€".encode()),
+    ],
+)
+async def test_the_encoding_of_a_mapping_and_byte_order_marks_come_before_the_declared_one(
+    tmp_path: Path, publisher: Publisher, declared: str, encoding: str, body: bytes
+) -> None:
+    publisher.answer = lambda _request: Reply(body, headers={"Content-Type": f"text/csv; charset={declared}"})
+    bench = Bench(tmp_path, publisher, f"[source.mapping]\ndelimiter = ';'\n{encoding}")
+    assert ("ł" if encoding else "€") in str(await bench.poll())
 
 
 async def test_a_body_in_another_encoding_than_declared_is_refused(tmp_path: Path, publisher: Publisher) -> None:
-    publisher.answer = lambda _request: Reply(b"\xff\xff", headers={"Content-Type": "text/csv; charset=ascii-8859"})
-    assert "not UTF-8" in str(await Bench(tmp_path, publisher, "").poll())
-    publisher.answer = lambda _request: Reply(b"\xff\xff", headers={"Content-Type": "text/csv; charset=utf-16-be"})
-    expected = "the body is not in the encoding utf-16-be, which its Content-Type declares"
     publisher.answer = lambda _request: Reply(b"\xd8\x00", headers={"Content-Type": "text/csv; charset=utf-16-be"})
-    assert await Bench(tmp_path, publisher, "").poll() == expected
+    assert "not UTF-8" in str(await Bench(tmp_path, publisher, "").poll())
 
 
 @pytest.mark.parametrize(

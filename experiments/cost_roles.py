@@ -24,12 +24,12 @@ from tests.bench.drain import draining
 from tests.bench.procfs import rss_kib
 from tests.load.processes import children
 from tests.load.system import System
+from tests.support.size import sized
 
 MODES: Final = ("x-broadcast", "x")
 COMPOSITE: Final = "z-composite"
-IDLE_SLICES: Final = 4
-IDLE_S: Final = 2.0
-CLIENTS: Final = 400
+IDLE_SLICES, IDLE_S = sized((4, 2.0), (4, 2.0), (2, 0.2))
+CLIENTS: Final = sized(400, 400, 100)
 READERS: Final = (1, 3)
 """Servers that read from the Broadcast node."""
 BATCH: Final = 50

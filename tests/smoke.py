@@ -30,7 +30,7 @@ LIMIT_S: Final = 300.0 * FACTOR
 _TARGET: Final = re.compile(r"^bench-(\w+):.*\n\t@(?:\w+=\S+ )*\$\(PY\) -m (\S+)$", re.MULTILINE)
 EXECUTED: Final = frozenset({"placement", "learning", "pipeline", "faults-upgrade"})
 """Runs with libraries that have threads of their own, and with the processes of another release."""
-LONGEST: Final = ("pipeline", "cost", "sizing", "faults-upgrade", "modes", "faults-z-composite", "faults-xz", "tokens")
+LONGEST: Final = ("cost", "placement", "pipeline", "modes", "tokens", "sizing", "fanout", "faults-z-client")
 """They begin first."""
 IMPORTS: Final = ("tests.load.observe", "tests.bench.report", "tests.bench.servers", "tests.integration.data.process")
 """What most of the runs import."""

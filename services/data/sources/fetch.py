@@ -254,7 +254,6 @@ async def fetch(
             # Each chunk is preceded by its length: tiny chunks have more of these than of data.
             budget.left = _HEAD_BYTES + 2 * max_bytes
             body = await _body(response, max_bytes)
-            _refuse_page(body, request)
             return Answer(
                 response.headers.get("content-type", ""),
                 _validators(response.headers),
@@ -287,7 +286,8 @@ _SEARCHED: Final = 4096
 """Bytes of an HTML page in which it is recognised and its title is searched."""
 
 
-def _refuse_page(body: bytes, request: Request) -> None:
+def refuse_page(body: bytes, request: Request) -> None:
+    """Raise PollFailed if a body is an HTML page, as of a login."""
     head = body[:_SEARCHED]
     if _PAGE.match(head) is None:
         return

@@ -248,7 +248,7 @@ class HttpSource:
             await self._insert(parts, batch)
         else:
             batch.made.update((part.endpoint, part) for part in parts)
-        batch.found.append(found)
+        batch.found.append(found._replace(pages=()))
         return True
 
     async def _insert(self, parts: Sequence[Representation], batch: "_Batch") -> None:

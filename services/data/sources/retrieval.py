@@ -11,7 +11,7 @@ import httpx
 
 from diem.process.clock import Clock
 from services.data.kinds.series import zone
-from services.data.sources.fetch import Answer, PollFailed, ReadBudget, Request, fetch
+from services.data.sources.fetch import Answer, PollFailed, ReadBudget, Request, fetch, refuse_page
 from services.data.sources.pacing import HostPacer
 from services.data.sources.paging import Pages
 from services.data.sources.request import make_request, request_key
@@ -38,6 +38,7 @@ class Retrieved(NamedTuple):
 
     key: str
     digest: bytes
+    validators: dict[str, str]
     pages: Sequence[Answer]
 
 
@@ -49,7 +50,7 @@ class Retriever:
         self._clock = clock
         self._pacer = pacer
         self._budget = budget
-        pacer.expect(httpx.URL(config.url).host, 60 / config.every * (config.days or 1))
+        pacer.expect(httpx.URL(config.url).host, 60 / config.every)
         self._zone = zone(config.zone)
         self._received: dict[str, _Received] = {}
         self._last: Request | None = None
@@ -95,7 +96,7 @@ class Retriever:
         digest = blake2b(digest_size=16)
         for page in pages.answers:
             digest.update(page.body)
-        found = Retrieved(key, digest.digest(), pages.answers)
+        found = Retrieved(key, digest.digest(), _validators(pages.answers), pages.answers)
         if found.digest == received.digest:
             self.confirm(found)
             return None
@@ -105,20 +106,19 @@ class Retriever:
         config = self._config
         await self._pacer.wait(request.url.host, config.per_minute)
         async with asyncio.timeout(config.timeout):
-            return await fetch(
+            answer = await fetch(
                 client, request, conditions, self._budget, max_bytes=config.max_bytes, redirects=config.redirects
             )
+        if answer is not None and (config.mapping is None or config.mapping.format != "xml"):
+            refuse_page(answer.body, request)
+        return answer
 
     def confirm(self, found: Retrieved) -> None:
         """Remember a stored answer: a refused or unstored one must be fetched again."""
         self._received.pop(found.key, None)
         while len(self._received) >= MAX_STATES:
             del self._received[next(iter(self._received))]
-        (page, *others) = found.pages
-        # A body possibly truncated at a line end is fetched again, changed or not; JSON ends with a bracket.
-        is_whole = not page.open_ended or page.body.lstrip()[:1] in {b"{", b"["}
-        validators = page.validators if is_whole and not others else {}
-        self._received[found.key] = _Received(validators, self._clock.monotonic(), found.digest)
+        self._received[found.key] = _Received(found.validators, self._clock.monotonic(), found.digest)
 
     def _conditions(self, received: _Received) -> dict[str, str]:
         """Return the validators to send."""
@@ -126,3 +126,10 @@ class Retriever:
         if self._config.method != "GET" or (is_old and "If-None-Match" not in received.validators):
             return {}
         return received.validators
+
+
+def _validators(pages: Sequence[Answer]) -> dict[str, str]:
+    """Return the validators of an answer of one page, unless it may be truncated at a line end: JSON has brackets."""
+    (page, *others) = pages
+    is_whole = not page.open_ended or page.body.lstrip()[:1] in {b"{", b"["}
+    return page.validators if is_whole and not others else {}

@@ -74,7 +74,7 @@ RUNS_LEARNED = (
 """Clients with stable common interests, for plans from their traffic."""
 
 
-LAST_RELEASE = "a97755ef"
+LAST_RELEASE = "98764fff"
 """Commit of the release that this one replaces while it runs, and that may replace it again."""
 RUNS_UPGRADE = (
     Scenario("single", clients=100),

@@ -48,10 +48,10 @@ async def read_keys(connection: AsyncConnection) -> list[Key]:
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
-    """Return the key in a row, which may lack columns missing in earlier releases."""
-    found = {name: row[name] for name in Key.__dataclass_fields__ if name in row}
-    lists = {name: tuple(orjson.loads(found[name])) if found.get(name) else () for name in _LISTS}
-    return Key(**{**found, **lists, "writes": bool(found.get("writes"))})
+    """Return the key in a row."""
+    found = {name: row[name] for name in Key.__dataclass_fields__}
+    lists = {name: tuple(orjson.loads(found[name])) if found[name] else () for name in _LISTS}
+    return Key(**{**found, **lists, "writes": bool(found["writes"])})
 
 
 def _row(key: Key) -> dict[str, Any]:

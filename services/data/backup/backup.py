@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from itertools import accumulate
 from typing import Any, BinaryIO, Final
 
-from sqlalchemy import Connection, LargeBinary, MetaData, Row, Table, func, literal, select, true, tuple_
+from sqlalchemy import LargeBinary, Row, Table, func, literal, select, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.protocol.endpoints import is_collection
@@ -12,7 +12,7 @@ from diem.protocol.update import iso
 from services.data.backup.stream import BYTES_PER_BATCH, ROWS_PER_BATCH, BackupWriter, Header
 from services.data.errors import DataError
 from services.data.store.database import ERRORS, database_at, reason
-from services.data.store.tables import METADATA, REVISION, check_known, revision_of
+from services.data.store.tables import METADATA, REVISION, STORE, check_known, revision_of
 
 TIMEOUT_S: Final = 3600.0
 """Timeout of the single transaction; only the operator waits for it."""
@@ -35,12 +35,11 @@ async def backup(url: str, file: BinaryIO, now_ms: int) -> tuple[Header, int]:
     try:
         async with database.snapshot() as connection:
             await connection.run_sync(check_known)
-            tables = await connection.run_sync(tables_of)
-            if "store" not in tables:
+            if await connection.run_sync(revision_of) is None:
                 raise DataError(f"there is no store in {database.display_name}")
-            store = (await connection.execute(select(tables["store"]))).one()
-            revision = await connection.run_sync(revision_of)
-            header = Header(store.store_id, store.sequence, str(revision), iso(now_ms))
+            tables = {str(table.name): table for table in METADATA.sorted_tables}
+            store = (await connection.execute(select(STORE))).one()
+            header = Header(store.store_id, store.sequence, REVISION, iso(now_ms))
             writer = BackupWriter(file, header)
             counts, endpoints = dict.fromkeys(tables, 0), 0
             for name, table in tables.items():
@@ -75,12 +74,3 @@ async def _rows_of(connection: AsyncConnection, table: Table) -> AsyncIterator[R
         after = tuple(found[count - 1][:-1])
         for row in await connection.execute(rows.where(beyond, key <= tuple_(*after, types=types))):
             yield row
-
-
-def tables_of(connection: Connection) -> dict[str, Table]:
-    """Return the store's tables as found, possibly of an earlier release, without foreign tables in the schema."""
-    if revision_of(connection) == REVISION:
-        return {str(table.name): table for table in METADATA.sorted_tables}
-    found = MetaData()
-    found.reflect(connection, only=lambda name, _found: name in METADATA.tables)
-    return {str(table.name): table for table in found.sorted_tables}

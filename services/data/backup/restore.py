@@ -10,7 +10,7 @@ from diem.protocol.endpoints import is_collection
 from diem.protocol.media_types import COLLECTION
 from services.data.access.keys import Key
 from services.data.access.records import key_of
-from services.data.backup.backup import TIMEOUT_S, tables_of
+from services.data.backup.backup import TIMEOUT_S
 from services.data.backup.errors import NotEmpty, UnconfirmedKeys
 from services.data.backup.stream import ROWS_PER_BATCH, BackupReader
 from services.data.errors import DataError
@@ -19,9 +19,10 @@ from services.data.store.tables import (
     API_KEYS,
     ENDPOINTS,
     HISTORY,
+    METADATA,
     PUBLISHER,
+    REVISION,
     STORE,
-    check_revision,
     drop,
     revision_of,
     upgrade,
@@ -93,7 +94,8 @@ async def restore(
     """
     check_time(now_ms)
     reader = BackupReader(file)
-    check_revision(reader.revision)
+    if reader.revision != REVISION:
+        raise reader.error("it is of another release: restore it with that one, and upgrade then")
     database = database_at(url, TIMEOUT_S)
     try:
         await database.lock()
@@ -138,16 +140,15 @@ def _replaced(connection: Connection, name: str, replace: bool) -> tuple[int, li
 
 
 def _load(connection: Connection, reader: BackupReader) -> None:
-    """Replace all tables with those of the backup's revision, fill them, and migrate them to this release."""
+    """Replace all tables, and fill them."""
     if revision_of(connection) is not None:
         drop(connection)
-    upgrade(connection, reader.revision)
-    tables = tables_of(connection)
+    upgrade(connection)
+    tables = METADATA.tables
     for name, rows in reader.rows():
         if name not in tables or not rows[0].keys() <= set(tables[name].c.keys()):
             raise reader.error(f"the table {name!r:.40} is unknown, or has unknown columns")
         connection.execute(insert(tables[name]), rows)
-    upgrade(connection)
 
 
 def _restore_keys(connection: Connection, before: list[dict[str, Any]]) -> tuple[Key, ...]:

@@ -4,9 +4,6 @@ Gzipped lines of JSON: the :class:`Header`; each table's name and columns, follo
 with a digest of all lines before. Bytes are ``{"text": "..."}`` if they are UTF-8 and that is the shorter form,
 otherwise ``{"b64": "..."}``. The digest detects damage, not tampering: the writer of a backup controls its data
 (docs/adr/0029).
-
-Also readable: ``diem.backup/1``, with all bytes in base64, and unencrypted ``diem.backup/2``, the same in authenticated
-chunks.
 """
 
 import base64
@@ -29,7 +26,6 @@ BYTES_PER_BATCH: Final = 8 * 1024 * 1024
 MAX_LINE_BYTES: Final = MAX_DATASET_BYTES * 4 // 3 + 1024 * 1024
 """Longest line: the largest content of an endpoint in base64, with its other columns."""
 
-_READABLE: Final = frozenset({FORMAT, "diem.backup/1"})
 _CHUNK_BYTES: Final = 64 * 1024
 _UNZIPPED_BYTES: Final = 256 * 1024
 """Longest piece of unzipped lines."""
@@ -38,8 +34,6 @@ _GZIP: Final = 31
 _TWO_BYTES: Final = (b'"', b"\\", b"\b", b"\t", b"\n", b"\f", b"\r")
 _SIX_BYTES: Final = bytes(each for each in range(32) if bytes([each]) not in _TWO_BYTES)
 """Characters that JSON writes in two and in six bytes."""
-_SEALED: Final = b"diem.backup/2\n"
-_TAG_BYTES: Final = 32
 
 Row = dict[str, Any]
 
@@ -98,8 +92,8 @@ class BackupReader:
         """Digest of the lines before it."""
         self._lines = self._read(file)
         first = next(self._lines, None)
-        if not isinstance(first, dict) or first.get("format") not in _READABLE:
-            raise self.error(f"it does not begin with {FORMAT}, or is of a later release")
+        if not isinstance(first, dict) or first.get("format") != FORMAT:
+            raise self.error(f"it does not begin with {FORMAT}: restore it with the release that made it")
         # Both are printed: a file must not control the terminal.
         self.revision, self.created = (str(first.get(name)) for name in ("revision", "created"))
         if not (self.revision + self.created).isprintable():
@@ -180,18 +174,13 @@ class BackupReader:
             raise self.error("the rest is missing")
 
     def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
-        """Yield the gzipped content, stripping the authentication of format 2."""
-        start, tag = file.read(len(_SEALED)), 0
-        if start == _SEALED:
-            if b'"encrypted":false' not in file.readline(256):
-                raise self.error("it is encrypted: restore it with the release of DIEM that made it (0.1.0)")
-            file.read(_TAG_BYTES)
-            start, tag = file.read(_CHUNK_BYTES + _TAG_BYTES)[:-_TAG_BYTES], _TAG_BYTES
+        """Yield the gzipped content."""
+        start = file.read(_CHUNK_BYTES)
         if not start.startswith(b"\x1f\x8b"):
             raise self.error("it is no backup of DIEM, or still encrypted")
         yield start
-        while chunk := file.read(_CHUNK_BYTES + tag):
-            yield chunk[: len(chunk) - tag]
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
 
 
 def _encoded(value: object) -> dict[str, str]:

@@ -156,7 +156,7 @@ def _pragmas(connection: Any, *pragmas: str) -> None:  # noqa: ANN401
 
 
 def _make_private(database: Path) -> None:
-    """Remove the rights of group and others, also from files of an earlier release.
+    """Remove the rights of group and others.
 
     The database contains private data, and digests of keys. SQLite creates its other files with the database file's
     mode.

@@ -24,7 +24,7 @@ from services.data.store.retention import Retention, count_old
 from services.data.store.retention_clock import RetentionClock
 from services.data.store.rollback_guard import MarkFile, RollbackGuard
 from services.data.store.tables import STORE, Cursor, read_cursor, upgrade
-from services.data.store.transaction import changed_since, create_collections, latest_contents
+from services.data.store.transaction import changed_since, latest_contents
 from services.data.store.write_plan import LAST_VERSION
 from services.data.store.writer import RETRY_AFTER_S, Writer
 
@@ -44,7 +44,7 @@ class Loaded:
 
 
 async def load(
-    database: Database, now_ms: int, inline: InlineLimits | None = None, *, wait: bool = True, least_version: int = 0
+    database: Database, inline: InlineLimits | None = None, *, wait: bool = True, least_version: int = 0
 ) -> Loaded:
     """Lock a database, create or migrate its tables, and read every endpoint's head. The caller closes the database.
 
@@ -75,18 +75,15 @@ async def load(
                 await connection.execute(insert(STORE), created)
             else:
                 store, index.version, retention_ms, forgotten = row
-            floor = index.floor = index.version
+            index.floor = index.version
             contents = await latest_contents(connection, longest=inline.greatest, total=inline.retained_bytes)
             index.apply(await changed_since(connection, 0), contents)
             index.forget(forgotten)
-            await create_collections(connection, index, floor, now_ms)
             cursor = await read_cursor(connection)
             old_versions = await count_old(connection)
             await connection.commit()
     except ERRORS as error:
         raise StoreUnavailable(f"the store {database.display_name} cannot be opened: {reason(error)}") from error
-    # From a store of an earlier release.
-    retention_ms = retention_ms or max((head.changed_ms for head in index.heads.values()), default=0)
     return Loaded(store, index, cursor, old_versions, retention_ms)
 
 
@@ -152,8 +149,7 @@ class Store:
             # A missing store was lost: clients hold its versions, and a clock may have been ahead.
             known = None if file is None else file.read()
             least = 0 if known is None or known.version >= LAST_VERSION else known.version
-            now_ms = clock.wall_ms()
-            loaded = await load(database, now_ms, limits.inline, wait=wait, least_version=least)
+            loaded = await load(database, limits.inline, wait=wait, least_version=least)
         except DataError:
             await database.close()
             raise

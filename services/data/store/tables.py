@@ -1,7 +1,4 @@
-"""The tables, in SQL common to SQLite and PostgreSQL, when to migrate them, and the publisher's cursor.
-
-The migrations create the tables; a test compares both.
-"""
+"""The tables, in SQL common to SQLite and PostgreSQL, when to migrate them, and the publisher's cursor."""
 
 from typing import Final, NamedTuple
 
@@ -178,41 +175,31 @@ def revision_of(connection: Connection) -> str | None:
 
 
 def check_known(connection: Connection) -> None:
-    """Check that the tables are not of a later release; raises DataError."""
-    check_revision(revision_of(connection))
+    """Check that the tables are of this release, or none; raises DataError."""
+    if (revision := revision_of(connection)) not in {None, REVISION}:
+        raise DataError(f"the store has tables of another release (revision {revision}): this release cannot read them")
 
 
-def check_revision(revision: str | None) -> None:
-    """Check that a revision of the tables is not of a later release; raises DataError."""
-    if revision in {None, REVISION}:
+def upgrade(connection: Connection) -> None:
+    """Run the outstanding migrations, within the transaction of ``connection``.
+
+    An empty database gets the tables of this release at once.
+
+    Raises:
+        DataError: the database is of another release.
+    """
+    if (found := revision_of(connection)) == REVISION:
+        return
+    if not inspect(connection).get_table_names():
+        METADATA.create_all(connection, checkfirst=False)
+        _ALEMBIC_VERSION.create(connection)
+        connection.execute(insert(_ALEMBIC_VERSION), {"version_num": REVISION})
         return
     from services.data.store import alembic_runs  # noqa: PLC0415  # see there
 
-    if revision not in alembic_runs.revisions():
-        raise DataError(f"the store has tables of a later release (revision {revision}): this release cannot read them")
-
-
-def upgrade(connection: Connection, revision: str = REVISION) -> None:
-    """Run the outstanding migrations up to a revision, within the transaction of ``connection``.
-
-    An empty database gets the tables of this release at once; a test compares them with the result of the migrations.
-
-    Raises:
-        DataError: the database is of a later release.
-    """
-    if revision == REVISION:
-        if revision_of(connection) == REVISION:
-            return
-        if not inspect(connection).get_table_names():
-            METADATA.create_all(connection, checkfirst=False)
-            _ALEMBIC_VERSION.create(connection)
-            connection.execute(insert(_ALEMBIC_VERSION), {"version_num": REVISION})
-            return
-    from services.data.store import alembic_runs  # noqa: PLC0415
-
-    for found in (revision_of(connection), revision):
-        check_revision(found)
-    alembic_runs.upgrade(connection, revision)
+    if found not in alembic_runs.revisions() | {None}:
+        check_known(connection)
+    alembic_runs.upgrade(connection, REVISION)
 
 
 def drop(connection: Connection) -> None:

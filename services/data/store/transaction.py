@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.protocol.update import UPDATE
 from services.data.store.group import Counter, check_counter
-from services.data.store.index import EndpointHead, StoreIndex
+from services.data.store.index import EndpointHead
 from services.data.store.tables import ENDPOINTS, HISTORY, STORE
-from services.data.store.write_plan import EARLIEST_MS, LATEST_MS, Basis, WritePlan, missing_collections
 
 _HEADS: Final = [ENDPOINTS.c[name] for name in EndpointHead._fields]
 # FOR UPDATE locks the counter in PostgreSQL; in SQLite the transaction holds the write lock from its start.
@@ -53,33 +52,6 @@ async def latest_contents(connection: AsyncConnection, *, longest: int, total: i
         contents[endpoint] = content
     await rows.close()
     return contents
-
-
-async def create_collections(connection: AsyncConnection, index: StoreIndex, floor: int, now_ms: int) -> None:
-    """Create and apply the collections that a store of an earlier release does not have; the caller commits.
-
-    Args:
-        connection: with an open transaction.
-        index: of the store.
-        floor: new collections begin above this version.
-        now_ms: the time of acceptance.
-    """
-    sequence = index.changes.sequence
-    planned = WritePlan(sequence, sequence)
-    # A version has 13 digits; a wrong clock is reported at the first write.
-    now_ms = now_ms if EARLIEST_MS <= now_ms < LATEST_MS else EARLIEST_MS
-    basis = Basis(
-        heads=index.heads, replies={}, sequence=sequence, count=0, max_endpoints=0, now_ms=now_ms, floor=floor
-    )
-    missing_collections(planned, (name for name, head in index.heads.items() if not head.gone), basis)
-    if not planned.heads:
-        return
-    for name in planned.heads.keys() & index.heads.keys():
-        await connection.execute(delete(ENDPOINTS).where(ENDPOINTS.c.endpoint == name))
-    created = [{**head._asdict(), "content": b""} for head in planned.heads.values()]
-    await connection.execute(insert(ENDPOINTS), created)
-    await connection.execute(update(STORE).values(sequence=planned.sequence))
-    index.apply(planned.heads.values(), planned.contents)
 
 
 async def forget(connection: AsyncConnection, heads: Sequence[EndpointHead], *, known: int) -> int:

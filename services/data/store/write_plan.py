@@ -425,17 +425,6 @@ def _update_collections(so_far: WritePlan, basis: Basis) -> None:
         _change_collection(so_far, name, basis, exists=exists)
 
 
-def missing_collections(so_far: WritePlan, endpoints: Iterable[str], basis: Basis) -> None:
-    """Create the collections of ``endpoints`` that are missing, as in a store of an earlier release."""
-    names = list(endpoints)
-    while names:
-        name = collection_of(names.pop())
-        known = so_far.heads.get(name) or basis.heads.get(name)
-        if name and (known is None or known.gone):
-            _change_collection(so_far, name, basis, exists=True)
-            names.append(name)
-
-
 def _change_collection(so_far: WritePlan, name: str, basis: Basis, *, exists: bool) -> None:
     known = basis.heads.get(name)
     previous = known.version if known else basis.floor

@@ -7,23 +7,21 @@ from pathlib import Path
 
 import orjson
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diem.process.clock import ManualClock
 from diem.protocol.update import GREATEST_VERSION
 from services.data.access import records
 from services.data.access.keys import ApiKeys, Key, WriteTerms, new_key
-from services.data.backup.errors import BadBackup, NotEmpty, UnconfirmedKeys
+from services.data.backup.errors import NotEmpty, UnconfirmedKeys
 from services.data.errors import DataError, StoreInUse, VersionsUsedUp, WrongClock
-from services.data.kinds import DOCUMENT, NOTICE, SERIES, Representation, seal
+from services.data.kinds import DOCUMENT, NOTICE, Representation, seal
 from services.data.store import IdempotencyKey, Store, postgres
-from services.data.store.database import database_at
 from services.data.store.tables import API_KEYS, ENDPOINTS
 from tests.support.backups import backup, lines_of, restore, write_lines
 from tests.support.databases import Databases
-from tests.support.earlier_store import RELEASED, make_earlier
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import until
 from tests.unit.services.data.stores import LATER, NOW, dataset, filled
 
 FORMATS = Path(__file__).parent
@@ -68,30 +66,6 @@ async def test_a_backup_that_is_refused_changes_nothing(databases: Databases, tm
     async with after.serving():
         assert (after.id, after.index.heads) == (store.id, store.index.heads)
     assert await keep(databases.url()) == [key]
-
-
-@pytest.mark.parametrize("name", ["format-1.diem", "format-2.diem"])
-async def test_backups_of_earlier_releases_are_restored(databases: Databases, name: str) -> None:
-    restored = await restore(databases.url(), FORMATS / name, LATER)
-    assert (restored.endpoints, [key.name for key in restored.keys]) == (3, ["page"])
-    store = await Store.open(databases.url())
-    async with store.serving():
-        assert [each.content for each in await store.reader.versions("/a")][1:] == [
-            dataset("/a", 2).content, dataset("/a", 1).content
-        ]  # fmt: skip
-
-
-async def test_a_damaged_or_encrypted_backup_of_an_earlier_release_is_refused(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'data.db'}"
-    whole = (FORMATS / "format-2.diem").read_bytes()
-    for length in (14, 60, 200, len(whole) - 33, len(whole) - 40):
-        (tmp_path / "cut").write_bytes(whole[:length])
-        with pytest.raises(BadBackup):
-            await restore(url, tmp_path / "cut", LATER)
-    with pytest.raises(
-        BadBackup, match=r"it is encrypted: restore it with the release of DIEM that made it \(0\.1\.0\)"
-    ):
-        await restore(url, FORMATS / "format-2-encrypted.diem", LATER)
 
 
 async def test_a_restored_store_has_the_same_data_as_a_new_store(databases: Databases, tmp_path: Path) -> None:
@@ -349,32 +323,6 @@ async def test_write_keys_and_the_expiry_of_keys_are_in_a_backup(databases: Data
     assert sorted(await keep(databases.url("other")), key=lambda key: key.name) == [reader, writer]
 
 
-@pytest.mark.parametrize("revision", [RELEASED, "0012"])
-async def test_a_store_of_an_earlier_release_is_saved_and_restored(
-    databases: Databases, tmp_path: Path, revision: str
-) -> None:
-    key = new_key("page", "free", NOW)[0]
-    database = database_at(databases.url(), PATIENCE_S)
-    await database.lock()
-    async with database.writing() as connection:
-        await connection.run_sync(make_earlier, revision, {"/game/42": ("MW", "")})
-        added = "INSERT INTO api_keys (id, name, plan, digest, created_ms) VALUES (:id, 'page', 'free', :digest, :now)"
-        await connection.execute(text(added), {"id": key.id, "digest": key.digest, "now": NOW})
-        await connection.commit()
-    await database.close()
-    header, _ = await backup(databases.url(), tmp_path / "file", LATER)
-    assert header.revision == revision
-    for _ in range(2):
-        restored = await restore(databases.url(), tmp_path / "file", LATER, replace=True)
-        assert restored.endpoints == 1
-    assert await keep(databases.url()) == [key]
-    async with (await Store.open(databases.url(), clock=ManualClock(wall_ms=LATER))).serving() as store:
-        assert b'"value":2' in (await store.reader.current("/game/42")).content
-        assert store.index.heads["/game/42"].media_type == SERIES
-        assert store.index.content_of("/game/") == b'{"members":["/game/42"]}'
-        assert store.index.heads["/game/"].version > restored.version
-
-
 async def test_every_kind_is_restored_and_collections_have_no_history(databases: Databases, tmp_path: Path) -> None:
     made = [
         dataset("/game/load"),
@@ -420,13 +368,13 @@ async def test_what_has_expired_since_the_backup_is_deleted_after_the_restore(
         assert store.index.heads["/later"].expires_ms == NOW + 2 * (LATER - NOW)
 
 
-async def test_a_backup_of_a_later_release_changes_nothing(tmp_path: Path) -> None:
+async def test_a_backup_of_another_release_changes_nothing(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'data.db'}"
     await filled(url)
     await backup(url, tmp_path / "file", LATER)
     lines = lines_of(tmp_path / "file")[:-1]
     write_lines(tmp_path / "file", [lines[0].replace(b'"revision":"', b'"revision":"9'), *lines[1:]])
-    with pytest.raises(DataError, match="of a later release"):
+    with pytest.raises(DataError, match="of another release"):
         await restore(url, tmp_path / "file", LATER, replace=True)
     async with (await Store.open(url)).serving() as store:
         assert len(store.index.heads) == 3

@@ -86,7 +86,7 @@ def swap(old: bytes, new: bytes) -> Callable[[Lines], Lines]:
     ("change", "why"),
     [
         (lambda lines: lines[1:], "line 1: it does not begin with diem.backup/3"),
-        (swap(b"diem.backup/3", b"diem.backup/4"), "line 1: it does not begin with diem.backup/3, or is of a later"),
+        (swap(b"diem.backup/3", b"diem.backup/4"), "line 1: it does not begin with diem.backup/3"),
         (swap(b'"created":"2026', b'"created":"\\u001b[2J2026'), "line 1: it does not name its store"),
         (lambda lines: [lines[0], *lines[2:]], "line 2: it is no line of a backup"),
         (lambda lines: [*lines[:2], b"7\n", *lines[2:]], "line 3: it is no line of a backup"),

@@ -4,14 +4,11 @@ from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import delete
 
 from services.data.errors import StoreUnavailable
 from services.data.kinds import COLLECTION
 from services.data.limits import StoreLimits, WriterLimits
 from services.data.store import Store
-from services.data.store.database import database_at
-from services.data.store.tables import ENDPOINTS
 from tests.support.databases import Databases
 from tests.unit.services.data.stores import dataset, lose_answers_to_groups, open_store
 
@@ -71,27 +68,6 @@ async def test_updates_of_commits_with_lost_answers_list_all_members(
                 await store.writer.put([dataset("/a/b", value)])
         await store.writer.put([dataset("/top")])
         assert update_of(store, "/a/")["data"]["members"] == ["/a/b"]
-
-
-async def test_a_store_of_an_earlier_release_gets_its_collections_once(databases: Databases) -> None:
-    store = await open_store(databases)
-    async with store.serving():
-        await store.writer.put([dataset("/a/b/c"), dataset("/a/b/d"), dataset("/top")])
-    database = database_at(databases.url(), 5)
-    async with database.writing() as connection:
-        await connection.execute(delete(ENDPOINTS).where(ENDPOINTS.c.media_type == COLLECTION))
-        await connection.commit()
-    await database.close()
-    upgraded = await open_store(databases)
-    async with upgraded.serving():
-        assert members(upgraded) == EXPECTED
-        sequence = upgraded.index.changes.sequence
-        (accepted,) = await upgraded.writer.put([dataset("/a/b/e")])
-        assert accepted.changed
-    again = await open_store(databases)
-    async with again.serving():
-        assert again.index.changes.sequence == sequence + 2
-        assert b'"/a/b/e"' in members(again)["/a/b/"]
 
 
 async def test_a_commit_with_a_lost_answer_is_in_the_collections(

@@ -1,4 +1,4 @@
-"""The command ``diem sources check``: try the sources of a ``diem.toml`` once, without a running DIEM."""
+"""The commands of ``diem sources``; ``check`` tries the sources of a ``diem.toml`` once, without a running DIEM."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from deploy.cli.mode_options import ConfigOption, config_file
 from deploy.cli.options import run_change
+from deploy.cli.suggest import suggest_command
 from deploy.system.source_health import failing
 from deploy.terminal import amount, data_size, plain_console, plain_table
 from diem.process import lifecycle
@@ -28,6 +29,7 @@ def register(cli: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(no_args_is_help=True, help="The sources of diem.toml.")
     group.command("check")(check_command)
+    group.command("suggest")(suggest_command)
     cli.add_typer(group, name="sources")
 
 

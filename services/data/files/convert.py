@@ -75,15 +75,15 @@ def convert(file: InputFile, mapping: Mapping, target: Target, limits: Limits = 
     names = _Names(mapping, target, limits)
     rows: _Rows = _Documents(mapping, names) if mapping.kind == "document" else _Series(mapping, target, names)
     for member in unpack(file, mapping, limits):
-        rows.add(_grid(member, mapping, limits), member.name)
+        rows.add(read_grid(member, mapping, limits), member.name)
     found = rows.finish()
     if not found:
         raise NoRows("there are no rows (keys: header, where, rows)")
     return found
 
 
-def _grid(member: Member, mapping: Mapping, limits: Limits) -> Grid:
-    """Read a member, by a library that is imported only where it is needed."""
+def read_grid(member: Member, mapping: Mapping, limits: Limits) -> Grid:
+    """Read a member, by a library that is imported only where it is needed. Raises DataError."""
     match member.format:
         case "csv":
             return read_delimited(text_of(member, mapping), mapping, limits, member.label)

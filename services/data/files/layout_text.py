@@ -5,6 +5,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+MAX_LINES: Final = 10
+"""Lines of a source, if its mapping fits into one of them."""
+MAX_COLUMNS: Final = 200
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -13,6 +16,16 @@ def layout_text(fields: Mapping[str, Any], keys: Mapping[str, Any]) -> str:
     lines = [*_lines(fields)]
     if keys:
         lines += ["", "[mapping]", *_lines(keys)] if lines else ["[mapping]", *_lines(keys)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def source_text(fields: Mapping[str, Any], keys: Mapping[str, Any] | None) -> str:
+    """Return a table ``[[source]]`` with a mapping, if ``keys`` are given: in a table of its own, or one long line."""
+    lines = ["[[source]]", *_lines(fields)]
+    if keys is not None:
+        (inline,) = _lines({"mapping": keys})
+        own = ["[source.mapping]", *_lines(keys)]
+        lines += [inline] if len(lines) + len(own) > MAX_LINES and len(inline) <= MAX_COLUMNS else own
     return "".join(f"{line}\n" for line in lines)
 
 

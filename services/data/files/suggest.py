@@ -4,6 +4,7 @@ Pure. What is shown comes from :func:`convert` with the suggested mapping, so th
 """
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,25 +12,25 @@ from functools import cache
 from glob import escape
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from services.data.errors import DataError, InvalidDataset
-from services.data.files import trees
-from services.data.files.convert import Target, convert
-from services.data.files.delimited import read_delimited
+from services.data.files.convert import Target, convert, read_grid
 from services.data.files.grid import Grid, InputFile, Limits
 from services.data.files.inference.cells import Table
 from services.data.files.inference.draft import Draft, Note, Question
 from services.data.files.inference.encodings import infer_encoding
-from services.data.files.inference.layout import infer_layouts
+from services.data.files.inference.layout import header_rows, infer_layouts
 from services.data.files.inference.paths import row_paths
 from services.data.files.inference.table import infer_table
+from services.data.files.inference.times import text_of
 from services.data.files.inference.units import is_unit
 from services.data.files.mapping import Mapping as Keys
 from services.data.files.names import fields_of, segment, split_heading
 from services.data.files.presets import load_preset, presets
+from services.data.files.sample import shortened
 from services.data.files.unpack import SUFFIXES, Member, unpack
 from services.data.kinds import Representation
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock
@@ -37,9 +38,12 @@ from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock
 MAX_ROWS: Final = 50_000
 MAX_MEMBERS: Final = 20
 """Members of an archive which are inspected."""
-LIMITS: Final = Limits(decoded_bytes=64 * 1024 * 1024, rows=200_000, cells=5_000_000)
+_MAX_HEADER_ROWS: Final = 400
+LIMITS: Final = Limits(decoded_bytes=64 * 1024 * 1024, rows=200_000, cells=5_000_000, columns=2_000)
+COLUMN_TEMPLATE: Final = "{column}"
 ANSWERS: Final = ("zone", "unit", "resolution", "time_format", "decimal", "stamp")
 """What a user may state, because a file does not prove it."""
+_DATE: Final = re.compile(r"[-_. ]*\d{4,}(?:-\d\d)*")
 
 
 @dataclass(frozen=True)
@@ -67,22 +71,29 @@ class Suggestion:
         return "prefix" in self.fields
 
 
-def suggest(file: InputFile, *, known: Mapping[str, str] | None = None, name: str = "") -> Suggestion:
+def suggest(
+    file: InputFile, *, known: Mapping[str, str] | None = None, name: str = "", template: str = COLUMN_TEMPLATE
+) -> Suggestion:
     """Suggest a source for a file, or for a sample of it.
 
     Args:
-        file: its content may be cut between rows.
+        file: of a large one without an archive around it, the beginning and the end are read.
         known: what the user states, by the names of :data:`ANSWERS`.
         name: of the source. Default: that of the file.
+        template: the source's default of names by columns; another one than :data:`COLUMN_TEMPLATE` is replaced by it.
 
     Raises:
         DataError: the file cannot be opened.
     """
     known = known or {}
+    file = shortened(file)
     drafts = sorted(_drafts(file, known), key=lambda each: -each.score)
-    name = name or _name(file.name)
-    own = _tried(file, drafts, known, name)
-    return _with_preset(file, own, drafts, known) or own
+    own = _tried(file, drafts, known, name or _name(file.name))
+    made = _with_preset(file, own, drafts, known) or own
+    named = made.keys.get("name") or (made.preset and _preset(made.preset)[1].name)
+    if made.is_several and template != COLUMN_TEMPLATE and not named:
+        made.keys["name"] = COLUMN_TEMPLATE
+    return made
 
 
 def _tried(file: InputFile, drafts: Sequence[Draft], known: Mapping[str, str], name: str) -> Suggestion:
@@ -116,15 +127,13 @@ def _other_order(file: InputFile, draft: Draft, made: Suggestion, known: Mapping
 
 
 def _convert(file: InputFile, draft: Draft, known: Mapping[str, str], name: str) -> Suggestion:
-    keys = draft.keys | ({"stamp": "end"} if known.get("stamp") == "end" else {})
     questions = [each for each in draft.questions if each.key not in known]
-    made = Suggestion(name, dict(draft.fields), keys, "", draft.notes, questions)
+    made = Suggestion(name, dict(draft.fields), dict(draft.keys), "", draft.notes, questions)
     if draft.problem:
         return replace(made, problem=draft.problem)
     try:
-        mapping = Keys.model_validate(keys)
-        several = mapping.is_several
-        fields = {**draft.fields, ("prefix" if several else "endpoint"): f"/{name}"}
+        mapping = Keys.model_validate(draft.keys)
+        fields = {**draft.fields, ("prefix" if mapping.is_several else "endpoint"): f"/{name}"}
         found = convert(file, mapping, _target(fields), LIMITS)
     except ValidationError as error:
         return replace(made, problem="; ".join(each["msg"] for each in error.errors()))
@@ -144,6 +153,8 @@ def _name(file: str) -> str:
     stem = base.split("?")[0]
     while stem.lower().endswith(SUFFIXES):
         stem = stem.rpartition(".")[0]
+    # Dates of the data are no part of the name of its source.
+    stem = _DATE.sub("", stem) or stem
     try:
         return segment(stem)[:64].lower()
     except InvalidDataset:
@@ -189,9 +200,12 @@ def _member_drafts(member: Member, known: Mapping[str, str]) -> Iterator[Draft]:
         case "csv":
             yield from _text_drafts(member, known)
         case "json" | "xml" as form:
-            yield from _tree_drafts(member.body, form, known)
-        case _:
-            yield Draft(problem=f"{member.format} is not inspected yet")
+            for path, context in row_paths(member.body, form, LIMITS):
+                yield _drafted(member, {"rows": path} if path else {}, context, known, is_tree=True)
+        case "xlsx":
+            yield from _workbook_drafts(member, known)
+        case "parquet":
+            yield _drafted(member, {}, "", known)
 
 
 def _text_drafts(member: Member, known: Mapping[str, str]) -> Iterator[Draft]:
@@ -204,35 +218,32 @@ def _text_drafts(member: Member, known: Mapping[str, str]) -> Iterator[Draft]:
     base = {} if encoding.key is None else {"encoding": encoding.key}
     for layout in infer_layouts(encoding.text):
         keys = {**base, **layout.keys}
-        try:
-            grid = read_delimited(encoding.text, Keys.model_validate(keys), LIMITS)
-            draft = _draft(grid, keys, layout.context, known, units=layout.units)
-        except DataError as error:
-            draft = Draft(keys, problem=str(error))
+        draft = _drafted(member, keys, layout.context, known, units=layout.units)
         draft.problem = layout.problem or draft.problem
-        if encoding.key is not None:
-            if encoding.is_sure:
-                draft.note("encoding", encoding.reason)
-            else:
-                draft.question("encoding", encoding.key, encoding.reason)
+        if encoding.key is not None and encoding.is_sure:
+            draft.note("encoding", encoding.reason)
+        elif encoding.key is not None:
+            draft.question("encoding", encoding.key, encoding.reason)
         if layout.others:
-            draft.question("section" if "section" in keys else "table", str(keys.get("section") or keys["table"]),
-                           f"there are other tables: {', '.join(layout.others[:5])}")  # fmt: skip
+            key = "section" if "section" in keys else "table"
+            draft.question(key, str(keys[key]), f"there are other tables: {', '.join(layout.others[:5])}")
         yield draft
 
 
-def _tree_drafts(body: bytes, form: Literal["json", "xml"], known: Mapping[str, str]) -> Iterator[Draft]:
-    read = trees.read_json if form == "json" else trees.read_xml
-    for path, context in row_paths(body, form, LIMITS):
-        keys = {"rows": path} if path else {}
-        try:
-            yield _draft(read(body, Keys.model_validate(keys), LIMITS), keys, context, known, is_tree=True)
-        except DataError as error:
-            yield Draft(keys, problem=str(error))
+def _workbook_drafts(member: Member, known: Mapping[str, str]) -> Iterator[Draft]:
+    grid = read_grid(member, Keys(header=0), LIMITS)
+    rows = [(place, [text_of(cell) for cell in row]) for row, place in _rows(grid, _MAX_HEADER_ROWS)]
+    width = max((sum(map(bool, cells)) for _, cells in rows), default=0)
+    table = [each for each in rows if sum(map(bool, each[1])) > width / 2]
+    first = header_rows([cells for _, cells in table]) if table else 0
+    place = table[first - 1][0] if first else 0
+    keys = {} if rows and place == rows[0][0] else {"header": place}
+    context = "\n".join(" ".join(cells) for number, cells in rows if number < place)
+    yield _drafted(member, keys, context, known)
 
 
-def _draft(
-    grid: Grid,
+def _drafted(
+    member: Member,
     keys: dict[str, Any],
     context: str,
     known: Mapping[str, str],
@@ -240,7 +251,12 @@ def _draft(
     units: Mapping[str, str] | None = None,
     is_tree: bool = False,
 ) -> Draft:
-    rows = [row for row, _ in _rows(grid, MAX_ROWS)]
+    """Return the draft of a table, read by these keys."""
+    try:
+        grid = read_grid(member, Keys.model_validate(keys), LIMITS)
+        rows = [row for row, _ in _rows(grid, MAX_ROWS)]
+    except DataError as error:
+        return Draft(keys, problem=str(error))
     draft = infer_table(Table(grid.columns, rows, context, known, units=units, is_tree=is_tree))
     draft.keys = keys | draft.keys
     return draft

@@ -16,6 +16,10 @@ DELIMITERS: Final = ";\t,| "
 MAX_LINES: Final = 400
 """Lines from which the layout is inferred, half of them from the end."""
 MAX_HEADER: Final = 200
+MAX_LINE: Final = 200_000
+"""Longest line in characters; no table has longer ones."""
+MAX_CELL: Final = 100
+"""Longest cell in characters which may be a time or a number."""
 _COMMENTS: Final = "#%!"
 _NO_UNITS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -42,7 +46,9 @@ Row = tuple[int, list[str]]
 
 def infer_layouts(text: str) -> list[Layout]:
     """Return the tables of a text, the likeliest first; empty: there is none."""
-    lines = [(number, line) for number, line in enumerate(io.StringIO(text, newline=None), 1)]
+    lines = [*enumerate(io.StringIO(text, newline=None), 1)]
+    if any(len(line) > MAX_LINE for _, line in lines):
+        return []
     if (records := _records(lines)) is not None:
         return records
     comment = _comment(lines)
@@ -143,6 +149,8 @@ def cell_class(cell: str) -> str:
     """Return ``time``, ``number``, ``gap`` or ``text``."""
     if not cell or cell.lower() in GAPS:
         return "gap"
+    if len(cell) > MAX_CELL:
+        return "text"
     if any(style.pattern.fullmatch(cell) for style in STYLES):
         return "number"
     if any(each.isdigit() for each in cell) and (

@@ -46,7 +46,8 @@ INTERVAL_MARKS: Final = (" - ", " \u2013 ", " \u2014 ", "/", " bis ", " to ", " 
 EPOCH: Final = "epoch"
 EPOCH_MS: Final = "epoch_ms"
 _EARLIEST_S, _LATEST_S = 631_152_000, 4_102_444_800  # 1990, 2100
-MAX_CANDIDATES: Final = 12
+MAX_TIME: Final = 100
+"""Longest text of a time, or an interval, in characters."""
 
 
 class TimeFormat(NamedTuple):
@@ -139,7 +140,7 @@ def formats_of(text: str) -> Iterator[str]:
 def infer_formats(cells: Sequence[Cell]) -> list[TimeFormat]:
     """Return the formats in which every cell that is not empty is a time; empty: these are no times."""
     texts = list(dict.fromkeys(text for cell in cells if (text := text_of(cell))))
-    if not texts:
+    if not texts or len(texts[0]) > MAX_TIME:
         return []
     found = [TimeFormat(each) for each in formats_of(texts[0])]
     found = [each for each in found if _reads_all(each, texts)]

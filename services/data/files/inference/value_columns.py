@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import combinations
 from typing import Final
 
@@ -253,23 +254,28 @@ class ValueColumns:
         reason = f"the text above has {', '.join(stated)}" if stated else "the file does not name it"
         draft.question("unit", "1", reason + (f": {', '.join(unknown[:5])}" if is_mixed else ""))
 
+    @cached_property
+    def _units(self) -> dict[str, int]:
+        """Columns which may have the unit of another: by their names, or the end of these from ``units/`` on."""
+        names = self._table.names
+        ends = {match[0]: index for index, name in enumerate(names) if (match := _UNITS.search(name))}
+        return {**ends, **{name: index for index, name in enumerate(names)}}
+
     def _unit_of(self, index: int) -> tuple[str, bool]:
         """Return the unit of a column of values, and whether it is certain; empty: unknown."""
-        heading, names = self._table.names[index], self._table.names
+        heading = self._table.names[index]
         if beside := self._table.units.get(heading):
             return beside, is_unit(beside)
         if unit := split_heading(heading)[1]:
             return unit, is_unit(unit)
-        leaf = heading.rpartition("/")[2]
-        for other, name in enumerate(names):
-            if name in {f"{heading}{end}" for end in _UNIT_ENDS} or re.fullmatch(
-                rf"(?:.*/)?\w*units/{re.escape(leaf)}", name
-            ):
-                texts = {text_of(cell) for cell in self._table.filled[other]}
-                if len(texts) == 1:
-                    return texts.pop(), True
+        places = [f"{heading}{end}" for end in _UNIT_ENDS] + [f"units/{heading.rpartition('/')[2]}"]
+        for other in (self._units[place] for place in places if place in self._units):
+            texts = {text_of(cell) for cell in self._table.filled[other]}
+            if len(texts) == 1:
+                return texts.pop(), True
         return unit_of_heading(heading)
 
 
+_UNITS: Final = re.compile(r"units/[^/]*$")
 _UNIT_ENDS: Final = ("/@unit", "/@units", "/@uom", "_unit", " unit", "/unit")
 """Ends of the names of columns with the unit of another."""

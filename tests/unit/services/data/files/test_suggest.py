@@ -1,17 +1,21 @@
 """Suggestions: right on most layouts without a question, and never wrong without one."""
 
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
 import orjson
 import pytest
 
-from services.data.errors import InvalidDataset, MalformedBody
+from services.data.errors import DataError, InvalidDataset, MalformedBody
 from services.data.files.grid import InputFile
 from services.data.files.suggest import Suggestion, suggest
 from tests.unit.services.data.files import layouts, publishers
 from tests.unit.services.data.files.publishers import Series
+from tests.unit.services.data.files.workbooks import rows as workbook_rows
+from tests.unit.services.data.files.workbooks import xlsx
 
 
 class Outcome(NamedTuple):
@@ -194,3 +198,36 @@ def test_markup_and_broken_json_are_named() -> None:
         suggest(InputFile("file.csv", b"<!DOCTYPE html><html></html>"))
     with pytest.raises(MalformedBody, match="not JSON"):
         suggest(InputFile("file.json", b"{"))
+
+
+def test_a_workbook_has_its_header_below_a_title() -> None:
+    table = [("Load of the zone", None, None), ("Time (UTC)", "Load [MW]", "Wind [MW]")]
+    hours = [(f"2025-01-01 {hour:02}:00", hour + 0.5, hour) for hour in range(24)]
+    made = suggest(InputFile("load.xlsx", xlsx({"S": workbook_rows(*table, *hours)})))
+    assert (made.problem, made.questions) == ("", [])
+    assert made.keys == {"header": 2, "time": "Time (UTC)", "value": "*"}
+    assert [each.points[1] for each in published(made)] == [(1735693200, 1.5), (1735693200, 1)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"," * 4_000_000,
+        b"a,b\n" * 300_000,
+        (b"1;" * 50_000 + b"\n") * 10,
+        b"2025-01-01" * 300_000,
+        b"time,"
+        + b",".join(b"c%d" % index for index in range(9_000))
+        + b"\n"
+        + b"2025-01-01,".ljust(11)
+        + b"1," * 8_999
+        + b"2\n",
+        b"(" * 100_000 + b"[unit" * 100_000,
+    ],
+    ids=["commas", "letters", "wide", "digits", "columns", "brackets"],
+)
+def test_a_hostile_text_takes_seconds_at_most(body: bytes) -> None:
+    begin = time.process_time()
+    with suppress(DataError):
+        suggest(InputFile("file.csv", body))
+    assert time.process_time() - begin < 10

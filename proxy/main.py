@@ -22,7 +22,7 @@ from proxy.routing import Router
 from proxy.settings import Settings
 from proxy.shared import SharedProxy
 from proxy.snapshot_client import SnapshotClient
-from proxy.upstream_pool import UpstreamDialer, UpstreamPool
+from proxy.upstream_pool import UpstreamPool
 
 CHECK_EVERY_S = 1.0
 SEND_BUFFER_BYTES = 64 * 1024
@@ -35,11 +35,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     clock, later = SystemClock(), asyncio.get_running_loop().call_later
     link_tls = LinkTls(settings.internal_ca_file)
     allowed = AllowList(settings.allowed)
-    dialer = UpstreamDialer(key, settings.internal_sockets, link_tls, allowed)
     router = Router(settings.clone, allowed)
     budget = DataBudget(settings.retained_data_bytes) if settings.retained_data_bytes else None
     service = SharedProxy(fanout, router, clock, later, limit=settings.subscriptions, budget=budget)
-    pool = UpstreamPool(dialer, service)
+    pool = UpstreamPool(service, key, sockets=settings.internal_sockets, tls=link_tls, allowed=allowed)
     auth = ClientAuth.of(settings, clock)
     admission = Admission(admission_rules(settings))
     edge = Edge(fanout, admission, _edge_rules(settings), service, auth)
@@ -76,8 +75,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         await public.start()
         freeze_heap()
         async with recording(settings, edge), reporting(settings, edge, key, link_tls):
-            await run_until(life.stopping, [snapshots.run(), pool.run(), edge.run(), auth.run(), _check(proxy)], drain)
-        dialer.stop()
+            await run_until(life.stopping, [snapshots.run(), edge.run(), auth.run(), _check(proxy)], drain)
+        pool.stop()
 
 
 async def _check(proxy: Proxy) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final, Protocol
 
-from diem.links.dialer import ClientConnection
+from diem.links.dialer import LinkConnection
 from diem.links.mutual_auth import HEAD_END
 from diem.protocol import messages
 from diem.protocol.codes import Close
@@ -36,28 +36,15 @@ class UpstreamListener(Protocol):
         ...
 
 
-class UpstreamOwner(Protocol):
-    """Keeps a connection open, and replaces it when it is lost."""
-
-    def connected(self, upstream: "Upstream") -> None:
-        """Called when the handshake has succeeded."""
-        ...
-
-    def disconnected(self, upstream: "Upstream") -> None:
-        """Called when an open connection is lost."""
-        ...
-
-
-class Upstream(ClientConnection):
+class Upstream(LinkConnection):
     """A link that speaks ``diem.v1.json`` as a client. After the handshake, the library is fed control frames only."""
 
-    __slots__ = ("_aligned", "_head", "_listener", "_owner", "_splitter", "_was_open", "url")
+    __slots__ = ("_aligned", "_head", "_listener", "_splitter", "_was_open", "url")
 
-    def __init__(self, url: str, authorization: str, listener: UpstreamListener, owner: UpstreamOwner) -> None:
+    def __init__(self, url: str, authorization: str, listener: UpstreamListener) -> None:
         super().__init__(url, authorization, subprotocol=messages.SUBPROTOCOL)
         self.url = url
         self._listener = listener
-        self._owner = owner
         self._head = b""
         self._splitter = Splitter()
         self._aligned = False
@@ -93,7 +80,7 @@ class Upstream(ClientConnection):
         super().on_closed()
         if self._was_open:
             self._was_open = self._aligned = False
-            self._owner.disconnected(self)
+            self._listener.lost(self.url)
 
     def _finish_handshake(self, data: bytes) -> None:
         """Feed the library the handshake response, and none of the bytes after it."""
@@ -110,5 +97,5 @@ class Upstream(ClientConnection):
             self.abort()
             return
         self._was_open = True
-        self._owner.connected(self)
+        self._listener.opened(self)
         self.data_received(head[end:])

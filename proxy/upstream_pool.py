@@ -1,208 +1,102 @@
-"""Links to servers, redialled while needed, and the pool of links to all members."""
+"""Links to all members, redialled while needed."""
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
 
-from diem.errors import DiemError
-from diem.links import refused_peers
-from diem.links.dialer import (
-    CONNECT_TIMEOUT_S,
-    DIAL_ERRORS,
-    INCOMPATIBLE_RETRY_S,
-    RETRY_BASE_S,
-    RETRY_CAP_S,
-    STABLE_AFTER_S,
-    dial,
-)
-from diem.links.keepalive import LinkMonitor
-from diem.links.mutual_auth import IncompatiblePeer
+from diem.links.dialer import CONNECT_TIMEOUT_S, Reconnector
 from diem.process.allow_list import AllowList
 from diem.process.auth import SharedKey
-from diem.process.backoff import Backoff
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
 from proxy.upstream import Upstream, UpstreamListener
 
 
-@dataclass(eq=False)
-class NotAllowed(DiemError):
-    """No address of a server may be dialled."""
+class UpstreamLink(Reconnector[Upstream]):
+    """Keeps one connection to a server open; its events go to ``listener``.
 
-    template = "no address of {url} is admitted by DIEM_PROXY_ALLOWED"
-    retriable = True
-
-    url: str
-
-
-class UpstreamDialer:
-    """Makes links and dials them, each by itself."""
+    Args:
+        allowed: the addresses that may be dialled; None: that of the URL's host.
+    """
 
     def __init__(
         self,
+        url: str,
         keys: KeyRing | SharedKey,
+        listener: UpstreamListener,
+        *,
         sockets: Path | None = None,
         tls: LinkTls | None = None,
         allowed: AllowList | None = None,
     ) -> None:
-        self._keys = KeyRing.of(keys)
-        self._tls = tls or LinkTls()
-        self._allowed = allowed
-        self._sockets = sockets
-        self.links: dict[UpstreamLink, None] = {}
-        """The started links."""
-
-    def link(self, url: str, listener: UpstreamListener, monitor: LinkMonitor) -> "UpstreamLink":
-        """Make a link for the pool."""
-        return UpstreamLink(url, self, listener, monitor)
-
-    async def dial(self, link: "UpstreamLink") -> None:
-        """Dial once.
-
-        Raises:
-            OSError: no address within 3 s, or no connection.
-            NotAllowed: no address of the server is on the allow-list.
-            PeerNotAuthenticated: the answering peer lacks the key.
-            InvalidHandshake: the server refused, or does not speak the protocol.
-        """
-        address = await self._address(link.url)
-        key = self._keys.key(KeyRole.FEED)
-        await dial(link.url, key, link.connection, sockets=self._sockets, tls=self._tls, address=address)
-
-    async def _address(self, url: str) -> str | None:
-        """Return the address to dial instead of the URL's host; None: the URL's host."""
-        if self._allowed is None:
-            return None
-        parts = urlsplit(url)
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            address = await self._allowed.address(parts.hostname or "", parts.port or 0)
-        if address is None:
-            raise NotAllowed(url)
-        return str(address)
-
-    def stop(self) -> None:
-        """Close every link."""
-        for link in list(self.links):
-            link.stop()
-
-
-class UpstreamLink:
-    """Keeps one connection to a server open from :meth:`start` to :meth:`stop`.
-
-    Not a :class:`~diem.links.dialer.Reconnector`: the listener must be called before the first message is.
-    """
-
-    def __init__(self, url: str, dialer: UpstreamDialer, listener: UpstreamListener, monitor: LinkMonitor) -> None:
-        self.url = url
-        self.upstream: Upstream | None = None
-        """The open connection, None without one."""
-        self._dialer = dialer
+        super().__init__("server", [url], keys, KeyRole.FEED, logger="proxy", sockets=sockets, tls=tls)
         self._listener = listener
-        self._monitor = monitor
-        self._backoff = Backoff(RETRY_BASE_S, RETRY_CAP_S, stable_s=STABLE_AFTER_S)
-        self._opened_at = 0.0
-        self._task: asyncio.Task[None] | None = None
+        self._allowed = allowed
 
-    def connection(self, authorization: str) -> Upstream:
-        """Create the connection to an authenticated server."""
-        return Upstream(self.url, authorization, self._listener, self)
+    async def _dial(self, url: str, address: str | None = None) -> Upstream:
+        """Dial once, at an address that is on the allow-list."""
+        if self._allowed is not None:
+            parts = urlsplit(url)
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                found = await self._allowed.address(parts.hostname or "", parts.port or 0)
+            if found is None:
+                raise ConnectionRefusedError(f"no address of {url} is admitted by DIEM_PROXY_ALLOWED")
+            address = str(found)
+        return await super()._dial(url, address)
 
-    def start(self) -> None:
-        """Dial from now on."""
-        self._dialer.links[self] = None
-        self._task = asyncio.get_running_loop().create_task(self._dial(0.0))
+    def _connection(self, url: str, authorization: str) -> Upstream:
+        return Upstream(url, authorization, self._listener)
 
-    def stop(self) -> None:
-        """Close the link without calling the listener; idempotent."""
-        self._dialer.links.pop(self, None)
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        upstream, self.upstream = self.upstream, None
-        if upstream is not None:
-            self._monitor.discard(upstream)
-            upstream.close(1000)
+    def _on_open(self, link: Upstream, url: str) -> None:
+        """Do nothing: the connection has called the listener before its first message."""
 
-    def connected(self, upstream: Upstream) -> None:
-        """Pass an opened connection to the listener."""
-        if self not in self._dialer.links:
-            upstream.abort()
-            return
-        self.upstream = upstream
-        self._opened_at = asyncio.get_running_loop().time()
-        self._monitor.add(upstream)
-        structlog.get_logger("proxy").info("server connected", url=self.url)
-        self._listener.opened(upstream)
-
-    def disconnected(self, upstream: Upstream) -> None:
-        """Report the lost connection to the listener, and redial after the back-off."""
-        if upstream is not self.upstream:
-            return
-        self.upstream = None
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._dial(self._backoff.next_delay(loop.time() - self._opened_at)))
-        self._monitor.discard(upstream)
-        structlog.get_logger("proxy").warning("server lost", url=self.url)
-        self._listener.lost(self.url)
-
-    async def _dial(self, delay_s: float) -> None:
-        logged = False
-        while True:
-            await asyncio.sleep(delay_s)
-            if self.upstream is not None or self._task is not asyncio.current_task():
-                # The previous attempt succeeded in the same event loop iteration as its timeout.
-                return
-            try:
-                await self._dialer.dial(self)
-            except IncompatiblePeer as error:
-                refused_peers.refuse_versions(urlsplit(self.url).netloc, error.versions)
-                delay_s = INCOMPATIBLE_RETRY_S
-                continue
-            except (*DIAL_ERRORS, NotAllowed) as error:
-                if not refused_peers.refuse_key(self.url, error) and not logged:
-                    logged = True
-                    fault = f"{type(error).__name__}: {error}"
-                    level = logging.WARNING if isinstance(error, NotAllowed) else logging.DEBUG
-                    structlog.get_logger("proxy").log(level, "server unreachable, retrying", url=self.url, error=fault)
-            else:
-                refused_peers.accept_key(self.url)
-                return
-            delay_s = self._backoff.next_delay()
+    def _on_lost(self, link: Upstream, url: str) -> float:  # noqa: ARG002 - the connection has called the listener
+        self._log.warning("server lost", url=url)
+        return 0.0
 
 
 class UpstreamPool:
-    """Links to all members, pinged every 2 s and dropped after 5 s of silence; their events go to ``listener``."""
+    """Links to all members, pinged every 2 s and dropped after 5 s of silence; see :class:`UpstreamLink`."""
 
-    def __init__(self, dialer: UpstreamDialer, listener: UpstreamListener) -> None:
-        self._dialer = dialer
+    def __init__(
+        self,
+        listener: UpstreamListener,
+        keys: KeyRing | SharedKey,
+        *,
+        sockets: Path | None = None,
+        tls: LinkTls | None = None,
+        allowed: AllowList | None = None,
+    ) -> None:
         self._listener = listener
-        self._monitor = LinkMonitor("server")
+        self._keys = KeyRing.of(keys)
+        self._sockets = sockets
+        self._tls = tls
+        self._allowed = allowed
         self._links: dict[str, UpstreamLink] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @property
     def open(self) -> Sequence[str]:
         """URLs of the servers with an open link."""
-        return [url for url, link in self._links.items() if link.upstream is not None]
+        return [url for url, link in self._links.items() if link.connected]
 
     def keep(self, urls: Iterable[str]) -> None:
         """Open and close links until exactly these servers have one."""
         wanted = set(urls)
         for url in self._links.keys() - wanted:
             structlog.get_logger("proxy").info("server is no longer a member", url=url)
-            link = self._links.pop(url)
-            was_open = link.upstream is not None
-            link.stop()
-            if was_open:
-                self._listener.lost(url)
+            del self._links[url]
+            self._tasks.pop(url).cancel()
         for url in wanted - self._links.keys():
-            link = self._links[url] = self._dialer.link(url, self._listener, self._monitor)
-            link.start()
+            link = self._links[url] = UpstreamLink(
+                url, self._keys, self._listener, sockets=self._sockets, tls=self._tls, allowed=self._allowed
+            )
+            self._tasks[url] = asyncio.get_running_loop().create_task(link.run())
 
-    async def run(self) -> None:
-        """Monitor the links until cancelled; :meth:`UpstreamDialer.stop` closes them."""
-        await self._monitor.run()
+    def stop(self) -> None:
+        """Close every link."""
+        for task in self._tasks.values():
+            task.cancel()

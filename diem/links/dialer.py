@@ -305,8 +305,7 @@ class Reconnector(ABC, Generic[K]):
         for url in itertools.cycle(self._urls):
             uptime_s = 0.0
             try:
-                key = self._keys.key(self._role)
-                link = await dial(url, key, partial(self._connection, url), sockets=self._sockets, tls=self._tls)
+                link = await self._dial(url)
             except IncompatiblePeer as error:
                 refused_peers.refuse_versions(urlsplit(url).netloc, error.versions)
                 await asyncio.sleep(INCOMPATIBLE_RETRY_S)
@@ -324,6 +323,10 @@ class Reconnector(ABC, Generic[K]):
                 uptime_s = asyncio.get_running_loop().time() - opened_at
                 await asyncio.sleep(self._on_lost(link, url))
             await asyncio.sleep(self._backoff.next_delay(uptime_s))
+
+    async def _dial(self, url: str, address: str | None = None) -> K:
+        key, make = self._keys.key(self._role), partial(self._connection, url)
+        return await dial(url, key, make, sockets=self._sockets, tls=self._tls, address=address)
 
     async def _until_lost(self, link: K, url: str) -> None:
         self.connected = True

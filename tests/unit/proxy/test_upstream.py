@@ -10,7 +10,6 @@ from websockets.utils import accept_key
 from diem.links.dialer import ClientConnection
 from diem.process.auth import SharedKey
 from proxy.upstream import Upstream
-from proxy.upstream_pool import UpstreamLink
 from tests.unit.proxy.world import RecordingListener
 
 KEY = SharedKey("0123456789abcdef0123456789abcdef")
@@ -55,7 +54,7 @@ def accepted(link: ClientConnection) -> bytes:
 
 def dialled_upstream() -> Upstream:
     listener = RecordingListener()
-    upstream = Upstream(URL, KEY.header, listener, cast("UpstreamLink", listener))
+    upstream = Upstream(URL, KEY.header, listener)
     upstream.connection_made(Transport())
     return upstream
 

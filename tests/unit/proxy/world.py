@@ -79,19 +79,13 @@ class FakeUpstream:
 
 
 class RecordingListener:
-    """A fake ``UpstreamListener``, and owner of a connection, that records events and rejects updates."""
+    """A fake ``UpstreamListener`` that records events and rejects updates."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
 
     def opened(self, _link: object) -> None:
         self.events.append("opened")
-
-    def connected(self, _link: object) -> None:
-        self.events.append("connected")
-
-    def disconnected(self, _link: object) -> None:
-        self.events.append("disconnected")
 
     def updates(self, url: str, data: bytes, frames: int) -> None:
         raise BadFrame("an update without a version")

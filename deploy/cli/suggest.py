@@ -23,8 +23,9 @@ from services.data.errors import DataError
 from services.data.files.grid import InputFile
 from services.data.files.inference.draft import Question
 from services.data.files.layout_text import source_text
+from services.data.files.reader import FileReader
 from services.data.files.sample import Sample, read_sample
-from services.data.files.suggest import ANSWERS, Suggestion, suggest
+from services.data.files.suggest import ANSWERS, Suggestion
 from services.data.files.suggested_source import as_json, points_of
 from services.data.kinds import SERIES
 from services.data.kinds.series import parse_resolution
@@ -82,9 +83,10 @@ def suggest_command(
     async def attempt() -> None:
         origin = await find_origin(place, target)
         try:
-            made = await asyncio.to_thread(
-                suggest, origin.sample.file, known=known, name=name or "", template=_template(origin)
-            )
+            async with FileReader() as reader:
+                made = await reader.suggest(
+                    origin.sample.file, known=known, name=name or "", template=_template(origin)
+                )
         except DataError as error:
             raise UnusableFile(place, str(error)) from None
         if made.is_several and origin.others:

@@ -100,6 +100,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         access=access,
         sources=sources.public_status,
         convert=user_files.convert,
+        suggest=user_files.suggest,
     )
     feed = FeedServer(store)
     store.index.subscribe(feed.changed)

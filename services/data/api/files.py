@@ -24,7 +24,7 @@ from services.data.files.convert import Converter, in_thread
 from services.data.files.grid import InputFile
 from services.data.files.layout_text import layout_text
 from services.data.files.presets import presets
-from services.data.files.suggest import Suggestion, suggest
+from services.data.files.suggest import Suggester, Suggestion, suggest_in_thread
 from services.data.kinds import Representation
 from services.data.large import run_sized
 from services.data.sources.config import layout_in
@@ -58,12 +58,16 @@ class FilesApi:
         store: of the data.
         door: of writes.
         convert: converts a file beside the event loop.
+        suggest: suggests the layout of one, likewise.
     """
 
-    def __init__(self, store: Store, door: WriteDoor, convert: Converter = in_thread) -> None:
+    def __init__(
+        self, store: Store, door: WriteDoor, convert: Converter = in_thread, suggest: Suggester = suggest_in_thread
+    ) -> None:
         self._store = store
         self._door = door
         self._convert = convert
+        self._suggest = suggest
         self._free = asyncio.Semaphore(AT_ONCE)
 
     async def post(self, request: Request) -> Response:
@@ -83,7 +87,7 @@ class FilesApi:
             body = await self._body(request)
             file = InputFile(query.get("name", "file"), body, request.headers.get("content-type", ""))
             if layout is None:
-                return _json(await self._suggest(file))
+                return _json(await self._suggestion(file))
             found = await self._checked(await self._convert(file, layout.mapping, layout.target), writer)
             if query.get("preview") == "true":
                 return _json(await _described(found, layout.zone))
@@ -104,8 +108,8 @@ class FilesApi:
         except BodyTooLarge as error:
             raise DatasetTooLarge(f"{error}: {_SMALLER}") from None
 
-    async def _suggest(self, file: InputFile) -> dict[str, Any]:
-        made = await asyncio.to_thread(suggest, file)
+    async def _suggestion(self, file: InputFile) -> dict[str, Any]:
+        made = await self._suggest(file)
         described = await _described(made.found, made.fields.get("zone", "UTC"))
         return {**_suggested(made), "presets": presets(), **described}
 

@@ -18,8 +18,10 @@ from diem.protocol.media_types import SERIES
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset, MalformedBody, MissingPackage, WrongUnit
 from services.data.files.convert import DEFAULT_LIMITS, Target
 from services.data.files.grid import InputFile, Limits
+from services.data.files.inference.draft import Note, Question
 from services.data.files.mapping import Mapping
-from services.data.files.worker import DEFAULT_BOUNDS, FRAME, Bounds
+from services.data.files.suggest import Suggestion
+from services.data.files.worker import CONVERT, DEFAULT_BOUNDS, FRAME, SUGGEST, Bounds
 from services.data.kinds import Representation
 from services.data.kinds.series import Dataset
 
@@ -42,6 +44,10 @@ class ReaderEnded(ReaderFailed):
     """Its process was ended from outside."""
 
     retriable = True
+
+
+Answer = tuple[list[Representation], dict[str, Any]]
+"""Contents, and the head of the last frame."""
 
 
 class _Broken(Exception):
@@ -86,7 +92,16 @@ class FileReader:
             DatasetTooLarge: beyond the bounds of memory or time.
             ReaderFailed: a defect, or the process was ended.
         """
-        head = (file.name, file.media_type, mapping, target, self._limits, tuple(self._bounds))
+        found, _ = await self._run(file, CONVERT, (mapping, target, self._limits))
+        return found
+
+    async def suggest(self, file: InputFile, **options: Any) -> Suggestion:  # noqa: ANN401  # of another function
+        """Return what :func:`services.data.files.suggest.suggest` does with ``options``; raise as :meth:`convert`."""
+        found, end = await self._run(file, SUGGEST, (options,))
+        return _suggestion(end.get("suggestion"), found)
+
+    async def _run(self, file: InputFile, task: str, arguments: tuple[object, ...]) -> Answer:
+        head = (file.name, file.media_type, tuple(self._bounds), task, arguments)
         request = await asyncio.to_thread(pickle.dumps, head)
         async with self._turn:
             self._stop_timer()
@@ -99,7 +114,7 @@ class FileReader:
             raise outcome
         return outcome
 
-    async def _answer(self, request: bytes, body: bytes) -> list[Representation] | DataError:
+    async def _answer(self, request: bytes, body: bytes) -> Answer | DataError:
         if self._worker is None or self._worker.process.returncode is not None:
             self._worker = await _Worker.start()
         worker = self._worker
@@ -181,7 +196,7 @@ class _Worker:
         )
         return cls(process)
 
-    async def exchange(self, request: bytes, body: bytes, limits: Limits) -> list[Representation] | DataError:
+    async def exchange(self, request: bytes, body: bytes, limits: Limits) -> Answer | DataError:
         """Return the answer to a request. Raises _Broken."""
         with contextlib.suppress(ConnectionError):  # it may have ended; its exit code says why
             self._stdin.write(FRAME.pack(len(request), len(body)))
@@ -193,7 +208,7 @@ class _Worker:
         for _ in range(limits.endpoints + 1):
             head, content = await self._frame(limits)
             if "endpoint" not in head:
-                return found if head.get("done") == len(found) else _error(head)
+                return (found, head) if head.get("done") == len(found) else _error(head)
             found.append(_representation(head, content))
         raise _Broken("too many answers")
 
@@ -238,6 +253,15 @@ def _representation(head: dict[str, Any], content: bytes) -> Representation:
         )
     except (KeyError, TypeError, ValueError):
         raise _Broken("a frame is damaged") from None
+
+
+def _suggestion(own: Any, found: list[Representation]) -> Suggestion:  # noqa: ANN401  # any JSON value
+    try:
+        notes = [Note(key, text) for key, text in own["notes"]]
+        questions = [Question(key, assumed, reason, tuple(others)) for key, assumed, reason, others in own["questions"]]
+        return Suggestion(**own | {"notes": notes, "questions": questions}, found=found)
+    except (KeyError, TypeError, ValueError):
+        raise ReaderFailed("the reader failed: a suggestion is damaged") from None
 
 
 def _error(head: dict[str, Any]) -> DataError:

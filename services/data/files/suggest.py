@@ -3,10 +3,11 @@
 Pure. What is shown comes from :func:`convert` with the suggested mapping, so that it is true.
 """
 
+import asyncio
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from glob import escape
@@ -69,6 +70,15 @@ class Suggestion:
     def is_several(self) -> bool:
         """True if there are several endpoints, below a prefix."""
         return "prefix" in self.fields
+
+
+Suggester = Callable[[InputFile], Awaitable[Suggestion]]
+"""What :func:`suggest` does, beside the event loop."""
+
+
+async def suggest_in_thread(file: InputFile) -> Suggestion:
+    """Suggest in a thread of this process."""
+    return await asyncio.to_thread(suggest, file)
 
 
 def suggest(

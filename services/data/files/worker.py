@@ -5,19 +5,22 @@ import pickle
 import resource
 import struct
 import sys
+from dataclasses import fields
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
-from services.data.files.convert import convert
-from services.data.files.grid import InputFile
+from services.data.files.convert import Target, convert
+from services.data.files.grid import InputFile, Limits
+from services.data.files.mapping import Mapping
 from services.data.kinds import Representation
 
 FRAME: Final = struct.Struct(">LQ")
 """Lengths of a head, and of the content after it."""
 _SHOWN: Final = 300
 """Characters of a defect."""
+CONVERT, SUGGEST = "convert", "suggest"
 Head = dict[str, object]
 
 
@@ -49,12 +52,11 @@ def main() -> None:
 
 def _answer(head: Any, body: bytes) -> list[tuple[Head, bytes]]:  # noqa: ANN401  # any pickled value
     """Return the frames of an answer."""
-    name, media_type, mapping, target, limits, given = head
-    bounds = Bounds(*given)
+    name, media_type, given, task, arguments = head
+    file, bounds = InputFile(name, body, media_type), Bounds(*given)
     try:
         _limit(bounds)
-        found = convert(InputFile(name, body, media_type), mapping, target, limits)
-        return [*map(_frame, found), ({"done": len(found)}, b"")]
+        return _suggested(file, *arguments) if task == SUGGEST else _converted(file, *arguments)
     except MemoryError:
         mebibytes = bounds.memory_bytes // (1024 * 1024)
         return [_error(DatasetTooLarge(f"its conversion needs more than {mebibytes} MiB of memory: split the file"))]
@@ -64,6 +66,20 @@ def _answer(head: Any, body: bytes) -> list[tuple[Head, bytes]]:  # noqa: ANN401
         return [_error(error)]
     except Exception as error:  # noqa: BLE001  # a defect ends neither this process nor the other
         return [({"error": "", "text": f"{type(error).__name__}: {error}"[:_SHOWN]}, b"")]
+
+
+def _converted(file: InputFile, mapping: Mapping, target: Target, limits: Limits) -> list[tuple[Head, bytes]]:
+    found = convert(file, mapping, target, limits)
+    return [*map(_frame, found), ({"done": len(found)}, b"")]
+
+
+def _suggested(file: InputFile, options: dict[str, Any]) -> list[tuple[Head, bytes]]:
+    from services.data.files.suggest import suggest  # noqa: PLC0415  # most processes convert alone
+
+    made = suggest(file, **options)
+    own = {field.name: getattr(made, field.name) for field in fields(made) if field.name != "found"}
+    own |= {"notes": [*map(tuple, made.notes)], "questions": [*map(tuple, made.questions)]}
+    return [*map(_frame, made.found), ({"done": len(made.found), "suggestion": own}, b"")]
 
 
 def _limit(bounds: Bounds) -> None:

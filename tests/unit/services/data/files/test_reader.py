@@ -16,6 +16,7 @@ from services.data.files.convert import Target, convert
 from services.data.files.grid import InputFile, Limits
 from services.data.files.mapping import Mapping
 from services.data.files.reader import FileReader, ReaderEnded
+from services.data.files.suggest import suggest
 from services.data.files.worker import Bounds
 from services.data.kinds.series.form import Declared, EndpointDeclaration, clock_of
 
@@ -66,9 +67,22 @@ async def test_what_it_returns_and_raises_is_what_the_conversion_does(reader: Fi
     assert reader.pid == first
 
 
+async def test_a_suggestion_is_that_of_this_process(reader: FileReader) -> None:
+    for body in (b"Zeit;Wirk [kW]\n25.10.2026 01:45;1.002,5\n25.10.2026 02:00;3,25\n", b"<a><b><c>1</c></b></a>"):
+        file = InputFile("meter.csv", body)
+        known = {"zone": "Europe/Berlin"}
+        expected, made = suggest(file, known=known, name="x"), await reader.suggest(file, known=known, name="x")
+        assert (made.found, made.problem, made.name) == ([*expected.found], expected.problem, expected.name)
+        assert (made.fields, made.keys, made.preset) == (expected.fields, expected.keys, expected.preset)
+        assert (made.notes, made.questions) == ([*expected.notes], [*expected.questions])
+    with pytest.raises(InvalidDataset, match="this is a RAR archive"):
+        await reader.suggest(InputFile("a.rar", b"Rar!"))
+
+
 def test_this_process_loads_no_library_of_formats() -> None:
     libraries = ("pyarrow", "python_calamine", "xml", "pyexpat")
-    code = f"import sys, services.data.files.reader; print([name for name in {libraries} if name in sys.modules])"
+    modules = "services.data.api, services.data.sources.http, services.data.files.reader"
+    code = f"import sys, {modules}; print([name for name in {libraries} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 

@@ -81,7 +81,7 @@ async def test_a_suggestion_is_that_of_this_process(reader: FileReader) -> None:
 
 def test_this_process_loads_no_library_of_formats() -> None:
     libraries = ("pyarrow", "python_calamine", "xml", "pyexpat")
-    modules = "services.data.api, services.data.sources.http, services.data.files.reader"
+    modules = "services.data.sources.directory, services.data.files.reader"
     code = f"import sys, {modules}; print([name for name in {libraries} if name in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"

@@ -151,13 +151,13 @@ def test_cells_far_apart_are_refused(content: str) -> None:
 
 @pytest.mark.parametrize("dimension", ["A1:XFD1048576", "A1:ZZZZZZZ99999999999", "nonsense"])
 def test_what_a_sheet_claims_of_its_size_is_not_used(dimension: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     body = xlsx({"S": FIRST}, dimension=dimension)
     try:
         assert table(read(body, header=0)) == [(1, [1])]
     except MalformedBody as error:
         assert dimension == "nonsense", error
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
 
 
 def test_cells_without_a_value_do_not_count() -> None:
@@ -208,9 +208,9 @@ def test_incomplete_workbooks_are_named() -> None:
 
 
 def refused(attempt: Callable[[], object], reason: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises((InvalidDataset, MalformedBody)) as found:
         attempt()
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert reason in str(found.value)
     assert "\n" not in str(found.value)

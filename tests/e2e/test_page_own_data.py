@@ -62,6 +62,14 @@ NOTE_CUT_TEXT = """
   };
 """
 
+# Drops a file with this name and text on the page.
+DROP = """([name, text]) => {
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([text], name));
+  const options = { dataTransfer, bubbles: true, cancelable: true };
+  for (const type of ['dragover', 'drop']) document.querySelector('main').dispatchEvent(new DragEvent(type, options));
+}"""
+
 
 async def diem(*argv: str, stdin: str) -> tuple[str, str]:
     """Run a command, which must succeed, and return its output."""
@@ -275,3 +283,52 @@ async def test_the_keyboard_alone_reaches_everything(browser: Browser, market: R
             await page.evaluate("document.activeElement.className || document.activeElement.parentElement.className")
         )
     assert order == ["copy", "rest", "unfold sdk", "unfold history"]
+
+
+async def test_a_dropped_file_is_published_once_its_values_are_right(browser: Browser, market: Running) -> None:
+    rows = "".join(f"25.11.2026 {hour:02}:00;1.{hour:03},5\n" for hour in range(24))
+    page = await browser.new_page(viewport=DESKTOP, timezone_id="Europe/Berlin", reduced_motion="reduce")
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    await page.goto(f"{market.page}?view=data")
+    await connected(page)
+    await expect(page.get_by_test_id("add-file")).to_be_visible()
+    await page.evaluate(DROP, ["Zähler 7.csv", f"Zeit;Leistung [kW]\n{rows}"])
+
+    dialog = page.get_by_role("dialog", name="Add a file")
+    await expect(dialog).to_contain_text("Zähler 7.csv, 619 B")
+    key, go = dialog.get_by_label("Write key"), dialog.get_by_test_id("upload-next")
+    await key.fill("wrong")
+    await key.press("Enter")
+    await expect(dialog.get_by_role("alert")).to_have_text("This is no write key of this server, or no longer.")
+    await expect(key).to_be_focused()
+    await key.fill(market.write_key)
+    await key.press("Enter")
+
+    preview = dialog.get_by_test_id("preview")
+    await expect(preview.get_by_role("row")).to_have_count(2)
+    await expect(preview).to_contain_text("times in UTC")
+    await dialog.get_by_role("button", name="Europe/Berlin").click()
+    await expect(preview).to_contain_text("times in Europe/Berlin")
+    await expect(preview).to_contain_text("25 Nov 2026 00:00 1000.5")
+    await expect(preview).to_contain_text("kW · hourly · 24 values")
+    await nothing_is_found(page, "phone")
+
+    layout = dialog.get_by_label("Layout of the file")
+    text = await layout.input_value()
+    await layout.fill(text.replace('decimal = ","\n', ""))
+    await go.click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("decimal")
+    await layout.fill(text)
+    await dialog.get_by_label("Endpoint").fill("/site/7")
+    await go.click()
+    await expect(go).to_have_text("Publish 1 endpoint")
+    await go.click()
+
+    await expect(dialog).to_be_hidden()
+    await expect(page.get_by_test_id("data-view").locator("h2")).to_have_text("/site/7")
+    newest = page.get_by_test_id("values").get_by_role("row").nth(1)
+    await expect(newest).to_contain_text("25 Nov 2026 23:00")
+    await expect(newest).to_contain_text("1023.5")
+    assert market.write_key not in await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    assert errors == []

@@ -1,7 +1,7 @@
 /**
  * The page "Data": the catalogue, and one endpoint of it in the way that fits its kind, with its history and the code that shows it.
  * Reading order: `search`, `media`, `difference`, `tree`, `text`, `values`, `snippet`, which are pure; `pager`, `list`, `history`, `copy`;
- * `body`, the interface of the parts in `kinds/`, one for each kind of data; and this module, which is loaded with the others when the page
+ * `files` and `upload`, a file that is dropped; `body`, the interface of the parts in `kinds/`, one for each kind of data; and this module, which is loaded with the others when the page
  * is first shown.
  */
 
@@ -27,6 +27,7 @@ import type { Kind } from "./media.ts";
 import { kindIn, kindOf, kindWords, sizeOf, sizeWords } from "./media.ts";
 import { newest, parentOf } from "./search.ts";
 import { snippet } from "./snippet.ts";
+import { Upload } from "./upload.ts";
 import { every } from "./values.ts";
 
 /** Time that the page shows the code as copied. */
@@ -99,6 +100,7 @@ export class DataView extends View {
         this.changed();
       },
     });
+    new Upload(find(document, "#upload"), find(list, ".add"), () => document.documentElement.dataset.page === "data", options);
     find(root, ".download").addEventListener("click", () => bytes.download());
     find(root, ".copy").addEventListener("click", () => void this.#copy());
     find(root, ".leave").addEventListener("click", () => this.#history.leave());

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from diem.errors import DiemError
-from diem.links.rest import BodyTooLarge, client_address, problem
+from diem.links.rest import BodyTooLarge, client_address, problem, retry_after
 from diem.process import security_log
 from diem.process.auth import BadKeyFile
 from diem.process.security_log import SecurityEvent
@@ -19,6 +19,7 @@ from services.data.access.quota import QuotaDecision, QuotaReason
 from services.data.access.signing import TooManySigningKeys
 from services.data.access.tokens import PrefixNotInPlan, TokenTooLarge
 from services.data.access.write_access import WriteReason, WriteRefused
+from services.data.files.reader import ReaderEnded
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),
@@ -35,6 +36,7 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BodyTooLarge, 413, "too_large"),
     (errors.DatasetTooLarge, 413, ""),
     (errors.UnpatchableKind, 415, ""),
+    (errors.MissingPackage, 415, ""),
     (errors.ScriptRefused, 415, ""),
     (errors.InvalidDataset, 422, ""),
     (errors.IdempotencyKeyReused, 422, ""),
@@ -46,6 +48,7 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (TooManySigningKeys, 409, "too_many_keys"),
     (BadKeyFile, 503, "bad_key_file"),
     (errors.StoreUnavailable, 503, ""),
+    (ReaderEnded, 503, ""),
 )
 
 REFUSALS: Final = {
@@ -100,6 +103,8 @@ def problem_of(error: DiemError) -> Response:
     more: dict[str, Any] = {}
     if isinstance(error, errors.StoreUnavailable):
         headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, ReaderEnded):
+        headers["Retry-After"] = retry_after()
     if isinstance(error, errors.InvalidDataset):
         more["errors"] = [{"where": error.where, "detail": error.reason}]
     if isinstance(error, errors.EndpointDeleted | errors.PreconditionFailed):

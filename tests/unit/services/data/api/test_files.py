@@ -10,9 +10,12 @@ from diem.process.auth import SharedKey
 from services.data.access.keys import WriteTerms
 from services.data.api import ApiOptions, files, make_api
 from services.data.api.files import AT_ONCE
+from services.data.api.problems import problem_of
+from services.data.errors import MissingPackage
 from services.data.files.convert import Target
 from services.data.files.grid import InputFile
 from services.data.files.mapping import Mapping
+from services.data.files.reader import ReaderEnded
 from services.data.kinds import SERIES, Representation
 from tests.unit.services.data.access.test_access import problem, serving
 from tests.unit.services.data.conftest import WRITE_KEY, Rest, assert_problem
@@ -220,6 +223,12 @@ async def test_beyond_a_few_files_at_once_the_answer_is_503(rest: Rest) -> None:
     assert 1 <= int(refused.headers["Retry-After"]) <= 4
     released.set()
     await asyncio.gather(*waiting)
+
+
+def test_a_file_that_cannot_be_read_here_or_now_is_not_called_wrong() -> None:
+    missing, ended = problem_of(MissingPackage("it needs a package")), problem_of(ReaderEnded("the reader ended (-9)"))
+    assert (missing.status_code, ended.status_code) == (415, 503)
+    assert 1 <= int(ended.headers["Retry-After"]) <= 4
 
 
 def test_a_curve_keeps_the_extremes_of_a_long_series() -> None:

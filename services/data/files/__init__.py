@@ -3,6 +3,6 @@
 Reading order: ``mapping`` (the keys of ``[source.mapping]``), ``grid`` (rows of cells, whatever the format), ``unpack``
 (archives and encodings), the readers ``delimited``, ``workbook``, ``trees`` (JSON and XML) and ``columnar`` (Parquet),
 ``time_formats``, ``instants`` and ``numbers`` (cells), ``names`` (of endpoints), ``columns`` (those that a mapping
-names), ``series_builder`` (points of one series), ``convert`` (rows to series or documents), ``reader`` (a process of
-its own with bounds). Pure but for the last.
+names), ``series_builder`` (points of one series), ``convert`` (rows to series or documents), ``reader`` and
+``worker`` (a process with bounds, from both sides). Pure but for these two.
 """

@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol import endpoints
-from services.data.errors import DataError, DatasetTooLarge, InvalidDataset, MissingPackage
-from services.data.files.convert import Converter, in_thread
+from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
+from services.data.files.convert import Converter, Target, in_thread
 from services.data.files.grid import InputFile
+from services.data.files.mapping import Mapping
 from services.data.files.names import segment
 from services.data.kinds import Representation, series
-from services.data.kinds.series import Dataset
 from services.data.sources.source import Claim, Fault, Health, Sink, batched, fault_of
 from services.data.sources.tables import SUFFIXES, DirectoryConfig
 
@@ -274,20 +274,12 @@ class DirectorySource:
         config = self._config
         if config.mapping is not None:
             return await self._convert(InputFile(name, body), config.mapping, config.target)
-        return [await asyncio.to_thread(self._parse_plain, name, endpoint, body)]
-
-    def _parse_plain(self, name: str, endpoint: str, body: bytes) -> Dataset:
         endpoints.check_written(endpoint)
+        declared = config.declared(endpoint)
         if name.lower().endswith(".parquet"):
-            try:
-                from services.data.sources.parquet import parse_parquet  # noqa: PLC0415  # PyArrow is an extra
-            except ImportError:
-                raise MissingPackage("reading Parquet needs the package pyarrow, which is not installed") from None
-            table = parse_parquet(body)
-        else:
-            table = series.parse_csv(body)
-        (dataset,) = series.read_table(table, self._config.declared(endpoint))
-        return dataset
+            unit = None if declared.of(endpoint).unit else "unit"
+            return await self._convert(InputFile(name, body), Mapping(format="parquet", unit=unit), Target(declared))
+        return await asyncio.to_thread(lambda: series.read_table(series.parse_csv(body), declared))
 
     def _report_health(self, faults: int, *, more: bool) -> None:
         wrong = [f"{_display_name(name)}: {file.error}" for name, file in self._files.items() if file.error is not None]

@@ -32,14 +32,10 @@ class CsvRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CsvTable:
-    """A table with a valid header and complete rows, values unchecked.
-
-    ``place`` names a row's position in messages: ``line`` of a text, ``row`` of other formats.
-    """
+    """A table with a valid header and complete rows, values unchecked."""
 
     columns: frozenset[str]
     rows: list[CsvRow]
-    place: str = "line"
 
 
 def parse_csv(body: bytes, *, max_rows: int = 100_000) -> CsvTable:
@@ -166,10 +162,10 @@ def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
     groups: dict[str, list[CsvRow]] = {}
     for row in table.rows:
         groups.setdefault(row.endpoint if endpoint is None else endpoint, []).append(row)
-    return [_dataset(name, rows, declared, table.place) for name, rows in groups.items()]
+    return [_dataset(name, rows, declared) for name, rows in groups.items()]
 
 
-def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> Dataset:
+def _dataset(name: str, rows: list[CsvRow], declared: Declared) -> Dataset:
     known = declared.of(name)
     if not known.resolution:
         raise InvalidDataset(
@@ -179,7 +175,7 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
     if not stated:
         raise InvalidDataset("the unit is missing: give it as ?unit=MW, in a column unit, or with `diem put --unit MW`")
     step = _stated("resolution", "", lambda: parse_resolution(known.resolution or ""))
-    where = "" if known.unit else f"{place} {rows[0].line}"
+    where = "" if known.unit else f"line {rows[0].line}"
     unit = _stated("unit", where, lambda: canonical_unit(stated))
     convert = _stated("unit", where, lambda: declared.conversion(unit, known.quantity))
     points: list[dict[str, Any]] = []
@@ -189,10 +185,10 @@ def _dataset(name: str, rows: list[CsvRow], declared: Declared, place: str) -> D
         endpoints.check_written(name)
         for line, time, value, row_unit, _ in rows:
             if row_unit and row_unit != unit and canonical_unit(row_unit) != unit:
-                raise WrongUnit(f"the unit is {unit}, not {row_unit[:20]!r}", f"{place} {line}")
+                raise WrongUnit(f"the unit is {unit}, not {row_unit[:20]!r}", f"line {line}")
             points.append({"time": times.read(time), "value": _cell(value, convert)})
     except (ValueError, endpoints.BadName) as error:
-        raise InvalidDataset(str(error), f"{place} {line}") from None
+        raise InvalidDataset(str(error), f"line {line}") from None
     return declared.seal(name, convert.unit, step, points, times.zone)
 
 

@@ -35,6 +35,7 @@ from services.data.files.sample import shortened
 from services.data.files.unpack import SUFFIXES, Member, unpack
 from services.data.kinds import Representation
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock
+from services.data.kinds.series.times import IRREGULAR
 
 MAX_ROWS: Final = 50_000
 MAX_MEMBERS: Final = 20
@@ -44,6 +45,7 @@ LIMITS: Final = Limits(decoded_bytes=64 * 1024 * 1024, rows=200_000, cells=5_000
 COLUMN_TEMPLATE: Final = "{column}"
 ANSWERS: Final = ("zone", "unit", "resolution", "time_format", "decimal", "stamp")
 """What a user may state, because a file does not prove it."""
+_OFF_GRID: Final = re.compile(r"is not on the grid|is not the start of a")
 _DATE: Final = re.compile(r"[-_. ]*\d{4,}(?:-\d\d)*")
 
 
@@ -148,8 +150,24 @@ def _convert(file: InputFile, draft: Draft, known: Mapping[str, str], name: str)
     except ValidationError as error:
         return replace(made, problem="; ".join(each["msg"] for each in error.errors()))
     except DataError as error:
-        return replace(made, problem=str(error))
+        return _irregular(file, made, str(error)) or replace(made, problem=str(error))
     return replace(made, fields=fields, found=found)
+
+
+def _irregular(file: InputFile, made: Suggestion, problem: str) -> Suggestion | None:
+    """Return a suggestion of irregular series, if only the resolution does not fit; None: that is not it."""
+    if _OFF_GRID.search(problem) is None:
+        return None
+    stated = made.fields["resolution"]
+    several = Keys.model_validate(made.keys).is_several
+    fields = {**made.fields, "resolution": IRREGULAR, ("prefix" if several else "endpoint"): f"/{made.name}"}
+    try:
+        found = convert(file, Keys.model_validate(made.keys), _target(fields), LIMITS)
+    except DataError:
+        return None
+    rest = [each for each in made.questions if each.key != "resolution"]
+    question = Question("resolution", IRREGULAR, f"steps are of {stated}, but {problem}")
+    return replace(made, fields=fields, found=found, questions=[*rest, question])
 
 
 def _target(fields: Mapping[str, Any]) -> Target:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from services.data.files.grid import Cell
@@ -101,18 +101,32 @@ def parse_number(cell: Cell, style: NumberStyle) -> float | None:
     return float(cell) if _is_number(cell) and cell is not None else None
 
 
-def sentinels(values: Iterable[float]) -> tuple[list[float], list[float]]:
-    """Return numbers that stand for missing values, and those that may: far away from all others."""
-    counts = Counter(values)
-    sure, unsure = [], []
-    for value in counts:
-        if abs(value) not in SENTINELS:
+def sentinels(texts: Mapping[str, int], style: NumberStyle) -> tuple[list[str], list[str]]:
+    """Return numbers that stand for missing values, and those that may, of a column's texts with their counts.
+
+    They are certain if they are far away from all others, or have no decimals while all others do.
+    """
+    numbers = {text: number for text in texts if (number := parse_number(text, style)) is not None}
+    rest = {text: number for text, number in numbers.items() if abs(number) not in SENTINELS}
+    sure, unsure = list[str](), list[str]()
+    if not rest:
+        return sure, unsure
+    low, high = min(rest.values()), max(rest.values())
+    written = sum(style.decimal in text for text in rest) / len(rest)
+    often = max(texts[text] for text in rest)
+    for text, number in numbers.items():
+        is_whole = written > 0.9 and style.decimal not in text
+        if text in rest or (low <= number <= high and number not in _SURE_SENTINELS):
             continue
-        rest = [abs(each) for each in counts if each != value and abs(each) not in SENTINELS]
-        if value in _SURE_SENTINELS and (not rest or abs(value) > 3 * max(rest)):
-            sure.append(value)
-        elif rest and abs(value) > 5 * max(rest):
-            unsure.append(value)
+        if number in _SURE_SENTINELS and (is_whole or abs(number) > 3 * max(abs(low), abs(high))):
+            sure.append(text)
+        elif (
+            is_whole
+            or number in _SURE_SENTINELS
+            or texts[text] > 2 * often
+            or abs(number) > 5 * max(abs(low), abs(high))
+        ):
+            unsure.append(text)
     return sure, unsure
 
 

@@ -24,11 +24,14 @@ from services.data.files.inference.zones import (
     Stated,
     changes_of,
     has_summer_time,
+    local_seconds,
     observed_clocks,
     same_clocks,
     stated_zone,
+    zones_of_days,
 )
 from services.data.kinds.series.times import DAY_S, IRREGULAR, iso_seconds, parse_resolution
+from services.data.kinds.series.times import zone as time_zone
 
 _MAX_SERIES: Final = 50
 """Series whose times are inspected."""
@@ -61,6 +64,9 @@ class Periods:
         form, groups = self._when.form, self._groups(keys)
         times = instants(form, self._table.joined(self._when.columns))
         series = [[time for row in rows if isinstance(time := times[row], int)] for rows in groups]
+        if form.has_offset and (days := zones_of_days(chain.from_iterable(series))):
+            self._add_days(series, days)
+            return
         steps = [steps_of(each) for each in series]
         self._add_resolution(steps, max(map(len, series), default=0))
         observed = Clocks()
@@ -72,6 +78,22 @@ class Periods:
             ]
             observed = observed_clocks(shown, step)
         self._add_zone(observed, needed=form.has_clock)
+
+    def _add_days(self, series: Sequence[Sequence[int]], zones: Sequence[str]) -> None:
+        """Add the resolution of midnights of a zone, which are no days of UTC."""
+        draft, (key, *others) = self._draft, zones
+        clock = time_zone(self._table.known.get("zone", key))
+        local = [[local_seconds(at, clock) for at in each] for each in series]
+        self._add_resolution([steps_of(each) for each in local], max(map(len, series)))
+        stated, is_certain = self._stated()
+        if "zone" in self._table.known:
+            self._set_zone(clock.key, "")
+        elif stated is not None and is_certain and stated.key in zones:
+            self._set_zone(stated.key, f"stated as {stated.words!r}")
+        else:
+            self._set_zone(key, "the times are midnights there")
+            if others:
+                draft.question("zone", key, "the times are midnights in other zones, too", others)
 
     def _groups(self, keys: Sequence[int]) -> list[list[int]]:
         """Return the rows of each series."""
@@ -325,8 +347,8 @@ class Periods:
             draft.note("stamp", "times are ends of periods, by the heading or by 24:00")
             return
         times = sorted({each for each in instants(when.form, joined) if isinstance(each, int)})
-        whole = times and times[-1] - times[0] >= DAY_S - step.seconds
-        if whole and times[0] % DAY_S == step.seconds and times[-1] % DAY_S == 0:
+        whole = len(times) > 1 and times[-1] - times[0] >= DAY_S - step.seconds
+        if whole and times[0] % DAY_S == step.seconds:
             draft.question("stamp", "start", "the first time of a day is one period after midnight", ["end"])
 
 

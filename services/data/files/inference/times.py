@@ -158,9 +158,10 @@ def infer_clock(cells: Sequence[Cell]) -> list[TimeFormat]:
         if mark and not all(mark in text for text in texts):
             continue
         found += [
-            TimeFormat(clock, mark)
+            TimeFormat(f"{clock}{offset}", mark)
             for clock in _CLOCKS
-            if all(re.fullmatch(_expand(clock), text, re.ASCII) for text in firsts)
+            for offset in ("", "%z", " %z")
+            if all(re.fullmatch(_expand(f"{clock}{offset}"), text, re.ASCII) for text in firsts)
         ]
         if found:
             break

@@ -13,11 +13,13 @@ from services.data.files.inference.numbers import NumberStyle, infer_numbers, se
 from services.data.files.inference.time_columns import IS_TIME, Across, TimeColumns
 from services.data.files.inference.times import infer_formats, instants, text_of
 from services.data.files.inference.units import LABEL, is_unit, stated_units, unit_of_heading
+from services.data.files.inference.zones import is_repeated
 from services.data.files.names import split_heading
 
 MAX_KEYS: Final = 3
 """Columns in a name."""
 _MAX_CANDIDATES: Final = 12
+_SHOWN: Final = 12
 _SMALL: Final = 20
 """A number below it in every row is a version, a scale or the like."""
 _NO_VALUE: Final = re.compile(
@@ -52,6 +54,18 @@ class ValueColumns:
         self._add_numbers()
         self._add_values()
         self._add_units()
+        self._note_others()
+
+    def _note_others(self) -> None:
+        """List columns of which nothing is published."""
+        units = {self._draft.keys.get("unit"), *self._draft.keys.get("units", {})}
+        used = {*self._times, *self.keys, *self.values}
+        names = [
+            name for index, name in enumerate(self._table.names) if name and index not in used and name not in units
+        ]
+        if names:
+            shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+            self._draft.note("value", f"not published: {shown}")
 
     def _values(self) -> list[int]:
         if self._across is not None:
@@ -62,10 +76,7 @@ class ValueColumns:
             for index in sorted(self._table.numbers.columns)
             if index not in self._times and names[index] and (self._table.is_plain or not names[index].isdecimal())
         ]
-        found = [index for index in numeric if not self._is_other(index)] or numeric[-1:]
-        if left := [names[index] for index in numeric if index not in found]:
-            self._draft.note("value", f"left out: {', '.join(left)}")
-        return found
+        return [index for index in numeric if not self._is_other(index)] or numeric[-1:]
 
     def _is_other(self, index: int) -> bool:
         """Return whether a column of numbers has no values: identifiers, flags, parts of times."""
@@ -104,8 +115,10 @@ class ValueColumns:
     def _key_order(self, index: int) -> tuple[float, ...]:
         texts = {text_of(cell) for cell in self._table.sample[index]}
         length = sum(map(len, texts)) / max(1, len(texts))
-        is_unit_label = LABEL.search(self._table.names[index]) is not None
-        return is_unit_label, index in self._table.numbers.columns, len(texts), length
+        name, is_number = self._table.names[index], index in self._table.numbers.columns
+        # Units and flags may differ from series to series without being their names.
+        is_label = LABEL.search(name) is not None or (_NO_VALUE.search(name) is not None and not _ID.search(name))
+        return is_label, is_number, len(texts), not _ID.search(name), length
 
     def _is_key(self, index: int) -> bool:
         texts = [text_of(cell) for cell in self._table.sample[index]]
@@ -115,7 +128,9 @@ class ValueColumns:
             return False
         if index in self._table.numbers.columns:
             return bool(_ID.search(name)) and all(text.isdecimal() for text in distinct)
-        return not any(form.is_date for form in infer_formats([*distinct][:50])) and not self._table.is_clock(index)
+        if any(re.match(r"\d{1,2}:\d\d", text) for text in distinct) or self._table.is_clock(index):
+            return False
+        return not any(form.is_date for form in infer_formats([*distinct][:50]))
 
     def _is_unique(self, rows: Sequence[tuple[str, ...]]) -> bool:
         """Return whether rows differ, but for those of the hour that clocks repeat."""
@@ -123,13 +138,11 @@ class ValueColumns:
         twice = [row for row, count in counts.items() if count > 1]
         if not twice:
             return True
-        if form.has_offset or not form.has_clock or max(counts.values()) > 2 or len(twice) * 10 > len(counts):
+        if form.has_offset or not form.has_clock or max(counts.values()) > 2:
             return False
         width = len(self._when.columns)
-        hours = {
-            time // 3600 for time in instants(form, [" ".join(row[:width]) for row in twice]) if isinstance(time, int)
-        }
-        return len(hours) <= max(1, len({hour // 8760 for hour in hours}))
+        times = instants(form, [" ".join(row[:width]) for row in twice])
+        return all(isinstance(time, int) and is_repeated(time) for time in times)
 
     # Numbers.
 
@@ -159,14 +172,10 @@ class ValueColumns:
         found: list[str] = []
         doubtful: dict[str, str] = {}
         for index in self.values:
-            texts = {
-                text_of(cell): number
-                for cell in self._table.sample[index]
-                if (number := self._table.number(cell)) is not None
-            }
-            sure, unsure = sentinels(texts.values())
-            found += [text for text, number in texts.items() if number in sure]
-            doubtful |= {text: self._table.label(index) for text, number in texts.items() if number in unsure}
+            texts = Counter(map(text_of, self._table.filled[index]))
+            sure, unsure = sentinels(texts, self._table.numbers.style)
+            found += sure
+            doubtful |= dict.fromkeys(unsure, self._table.label(index))
         if doubtful := {text: name for text, name in doubtful.items() if text not in found}:
             (text, name), *_ = doubtful.items()
             self._draft.question(

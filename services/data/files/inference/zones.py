@@ -6,10 +6,20 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 from services.data.kinds.series.times import zone
 
 _HOUR_S: Final = 3600
+_DAY_S: Final = 86_400
+_WITHOUT_SUMMER_TIME: Final = (
+    "Asia/Tokyo",
+    "Asia/Kolkata",
+    "Asia/Singapore",
+    "Europe/Istanbul",
+    "Australia/Brisbane",
+    "Africa/Lagos",
+)
 SAME_CLOCKS: Final = {
     "Europe/Berlin": "Central Europe",
     "Europe/Athens": "Eastern Europe",
@@ -162,8 +172,8 @@ def changes_of(key: str, year: int) -> tuple[tuple[int, bool], ...]:
     return tuple(found)
 
 
-def _offset(info: object, seconds: int) -> int:
-    delta = datetime.fromtimestamp(seconds, info).utcoffset()  # type: ignore[arg-type]
+def _offset(info: ZoneInfo, seconds: int) -> int:
+    delta = datetime.fromtimestamp(seconds, info).utcoffset()
     return int((delta or timedelta()).total_seconds())
 
 
@@ -183,3 +193,23 @@ def same_clocks(first: str, second: str) -> bool:
 def has_summer_time(key: str) -> bool:
     """Return whether the clocks of a zone change."""
     return bool(changes_of(key, 2025))
+
+
+def is_repeated(time: int) -> bool:
+    """Return whether the clocks of some zone show a local time twice."""
+    changes = (change for key in SAME_CLOCKS for change in changes_of(key, _year(time)))
+    return any(not forward and begin <= time < begin + _HOUR_S for begin, forward in changes)
+
+
+def zones_of_days(times: Iterable[int]) -> list[str]:
+    """Return the zones in which all these instants are midnights; none if they are those of UTC."""
+    given = [*times]
+    if not given or all(each % _DAY_S == 0 for each in given) or any(each % 900 for each in given):
+        return []
+    infos = {key: zone(key) for key in (*SAME_CLOCKS, *_WITHOUT_SUMMER_TIME)}
+    return [key for key, info in infos.items() if all(local_seconds(each, info) % _DAY_S == 0 for each in given)]
+
+
+def local_seconds(instant: int, info: ZoneInfo) -> int:
+    """Return the local time of an instant in seconds, as if it were of UTC."""
+    return instant + _offset(info, instant)

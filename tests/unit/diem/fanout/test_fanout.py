@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -18,6 +17,7 @@ from diem.fanout.session import Session
 from diem.protocol.deflate import WINDOW_BITS
 from diem.protocol.frames import payload_offset, text_frame
 from diem.protocol.update import encode
+from tests.walks import walk_settings
 
 ENDPOINTS = st.sampled_from([b"/a", b"/b", b"/c"])
 SUBSCRIBERS = st.integers(0, 4)
@@ -99,7 +99,7 @@ class RegistryMachine(RuleBasedStateMachine):
         )
 
 
-RegistryMachine.TestCase.settings = settings(max_examples=100)
+RegistryMachine.TestCase.settings = walk_settings(examples=100)
 TestRegistry = RegistryMachine.TestCase
 
 
@@ -430,4 +430,4 @@ class MeteredMachine(RuleBasedStateMachine):
 
 
 TestMeters = MeteredMachine.TestCase
-TestMeters.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestMeters.settings = walk_settings(examples=60, steps=40)

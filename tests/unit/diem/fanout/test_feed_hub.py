@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 import orjson
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -13,6 +12,7 @@ from diem.fanout.session import DeliveryStats, Session
 from diem.protocol.feed import Batch, Resume
 from diem.protocol.frames import payload_offset, text_frame
 from diem.protocol.update import MAX_BYTES, Change, encode
+from tests.walks import walk_settings
 
 START = 1_700_000_000_000
 NAMES = ["/a", "/b", "/c"]
@@ -222,7 +222,7 @@ class HubMachine(RuleBasedStateMachine):
         assert self.hub.fanout.stats.held == 0
 
 
-HubMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+HubMachine.TestCase.settings = walk_settings(examples=150, steps=40)
 TestHub = HubMachine.TestCase
 
 

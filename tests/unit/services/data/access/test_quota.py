@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.data.access.plans import AccessPlan
 from services.data.access.quota import Limit, Quota, QuotaOutcome, RateWindow, day_of, rate_limit_fields
+from tests.walks import walk_settings
 
 NOON = 1_700_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000
 
@@ -151,7 +152,7 @@ class Days(RuleBasedStateMachine):
         assert self.per_day - self.lost[self.day] <= self.served[self.day] <= self.per_day
 
 
-Days.TestCase.settings = settings(max_examples=100)
+Days.TestCase.settings = walk_settings(examples=100)
 TestDays = Days.TestCase
 
 

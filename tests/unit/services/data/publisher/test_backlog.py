@@ -1,13 +1,14 @@
 """The backlog against a log that may lose requests: the cursor never claims too much."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change
 from services.data.publisher.backlog import Backlog, PartitionQueue
+from tests.walks import walk_settings
 
 NAMES = [f"/e/{n}".encode() for n in range(6)]
 PARTITIONS = 2
@@ -135,7 +136,7 @@ class Publishing(RuleBasedStateMachine):
 
 
 TestPublishing = Publishing.TestCase
-TestPublishing.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestPublishing.settings = walk_settings(examples=60, steps=40)
 
 
 def test_the_backlog_is_bounded_by_the_endpoints_during_an_outage() -> None:

@@ -50,7 +50,6 @@ def plan_command(
     servers: Annotated[
         str | None, typer.Option(help="Numbers of servers to plan for, such as 2,4,8. Default: the current number.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed; the same seed gives the same plan.")] = 0,
     partitions: Annotated[
         int | None,
         typer.Option(min=1, max=10_000, help="Partitions of the updates topic. Default: chosen from the load."),
@@ -98,7 +97,6 @@ def plan_command(
         window=None if window is begin is end is None else parse_window(window or "1h", begin, end),
         spark=spark,
         servers=None if servers is None else parse_counts(servers, "--servers"),
-        seed=seed,
         partitions=partitions,
         hot_budget=parse_share(hot_budget, "--hot-budget"),
         movement=None if movement is None else parse_share(movement, "--movement"),

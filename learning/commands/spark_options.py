@@ -1,4 +1,4 @@
-"""Options of commands that use Spark: its location, resources and tables."""
+"""Options of commands that use Spark: its location, settings and tables."""
 
 import functools
 import inspect
@@ -46,13 +46,6 @@ _OPTIONS: Final[dict[str, Any]] = {
     "conf": Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Any setting of Spark, such as spark.driver.memory=4g. Repeatable."),
-    ],
-    "shared_disk": Annotated[
-        bool,
-        typer.Option(
-            "--shared-disk",
-            help="All workers see the warehouse at the same path; this is checked.",
-        ),
     ],
 }
 

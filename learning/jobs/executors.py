@@ -113,8 +113,8 @@ def _examine(spark: "SparkSession", folder: Path, probe: Path) -> None:
         # The driver must also see the executor's file.
         if not (report.shared and _own_file(probe, report.host, report.process).is_file()):
             raise DiskNotShared(
-                f"the executor at {report.host} does not have the folder {folder} of this machine, although "
-                "--shared-disk says so: nothing was read"
+                f"the executor at {report.host} does not have the folder {folder} of this machine: place it "
+                "(--warehouse) on a disk that all workers have at this path; nothing was read"
             )
 
 

@@ -39,19 +39,6 @@ class NoSpark(ConfigurationError):
     missing: str
 
 
-@dataclass(eq=False)
-class NotShared(ConfigurationError):
-    """Executors of a cluster would write to their own folders."""
-
-    template = (
-        "the warehouse (--warehouse) {folder} is of this machine, and Spark runs at {master}: place it on a disk that "
-        "all workers have at this path, and say so with --shared-disk"
-    )
-
-    folder: Path
-    master: str
-
-
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """The operator's choice; None: from ``spark-submit``, ``spark-defaults.conf`` or this machine."""
@@ -60,14 +47,12 @@ class SparkSettings:
     """URL of the cluster, such as ``spark://host:7077``, ``yarn`` or ``k8s://https://host:6443``; or ``local[N]``."""
     conf: tuple[tuple[str, str], ...] = ()
     """Further settings of Spark."""
-    shared_disk: bool = False
-    """True if all workers have the warehouse at the same path."""
 
     def arguments(self) -> list[str]:
         """Return the equivalent options of ``diem``."""
         named = [] if self.master is None else ["--master", self.master]
         named += [text for key, value in self.conf for text in ("--conf", f"{key}={value}")]
-        return [*named, "--shared-disk"] if self.shared_disk else named
+        return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +95,6 @@ def master_of(settings: SparkSettings, given: Mapping[str, str]) -> str:
     if master is not None and master.startswith("sc://"):
         raise ConfigurationError(f"{master} is a server of Spark Connect: name the master of its cluster")
     return master or f"local[{default_cores()}]"
-
-
-def require_shared(settings: SparkSettings, given: Mapping[str, str], folder: Path) -> None:
-    """Raise ``NotShared`` if Spark runs elsewhere and the operator has not declared this folder shared."""
-    master = master_of(settings, given)
-    if not is_local(master) and not settings.shared_disk:
-        raise NotShared(folder, master)
 
 
 def configuration(options: SparkOptions, given: Mapping[str, str]) -> dict[str, str]:

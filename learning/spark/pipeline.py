@@ -18,7 +18,7 @@ from learning.jobs import erasure
 from learning.jobs.checkpoint import read_offsets
 from learning.jobs.erasure import Erased
 from learning.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
-from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings, require_shared
+from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings
 from learning.jobs.warehouse import Warehouse, read_window, warehouse_at
 from learning.spark.jars import JARS
 from learning.statistics.model import duplicate_recorders_warning
@@ -73,7 +73,7 @@ def run(
 
     Raises:
         NoSpark: PySpark or Java is not installed.
-        NotShared: Spark runs on a cluster, and its workers do not have the warehouse.
+        DiskNotShared: Spark runs on a cluster, and its workers do not have the warehouse.
         SparkFailed: the JVM did not start, died, or could not read.
         TablesUnavailable: a folder cannot be written, or the disk is full.
         DiemError: any other error that a person can correct.
@@ -144,8 +144,6 @@ def _spark(
     command = find_java()
     from learning.jobs import executors, spark_session  # noqa: PLC0415  # with PySpark
 
-    given = spark_session.given_settings()
-    require_shared(settings, given, here.root)
     try:
         jars = JARS.prepare() if isinstance(source, KafkaSource) else ()
         with _terminated_as_interrupted(), spark_session.scratch_folder() as scratch:

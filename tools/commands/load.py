@@ -72,7 +72,6 @@ def load_command(
             help="Another host that may be loaded, if the Data Service names servers there. Repeatable.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed. The same seed gives the same subscriptions.")] = 0,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON into this file, too.")
     ] = None,
@@ -101,7 +100,6 @@ def load_command(
         write_key=None if write is None else SharedKey.load(write_key_file or state.write_key_file),
         credentials=credentials,
         hosts=tuple(host or ()),
-        seed=seed,
     )
     if json_file is not None:
         _write(json_file, "")  # fail before the test if it cannot be written

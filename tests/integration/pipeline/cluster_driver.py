@@ -25,7 +25,7 @@ PLACEMENT: Final = "placement"
 
 def main(folder: Path) -> None:
     """Read, compute and plan in a folder; the placement is a file in it."""
-    settings = SparkSettings(shared_disk=True)
+    settings = SparkSettings()
     reading = ReadOptions(FileSource(folder / "in"), remove=True, follow_s=None)
     made = pipeline.run(
         Warehouse(folder / "warehouse"), reading, WindowOptions(WINDOW, None), Terminal(quiet=True), settings

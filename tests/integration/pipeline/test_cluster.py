@@ -117,12 +117,10 @@ def test_a_warehouse_that_is_not_shared_is_refused_and_nothing_is_lost(cluster: 
     run = Run(cluster, cluster.private)
     file = write(run.source.folder, "0.jsonl", [event for event, _ in generated(1, clients=5)])
     before = file.read_bytes()
-    assert run.ends(run.diem("--remove")) == 2
-    assert "place it on a disk that all workers have at this path" in run.said
     if not cluster.is_private:
         pytest.skip("a mount namespace is not permitted")
-    assert run.ends(run.diem("--remove", "--shared-disk")) == 2
-    assert "although --shared-disk says so: nothing was read" in run.said, run.said
+    assert run.ends(run.diem("--remove")) == 2
+    assert "on a disk that all workers have at this path; nothing was read" in run.said, run.said
     assert file.read_bytes() == before
     assert not list(run.warehouse.root.rglob("*.parquet"))
     assert last_committed(run.warehouse.checkpoint(run.source.name)) is None
@@ -132,7 +130,7 @@ def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_
     run = Run(cluster, cluster.shared)
     arrivals = record(run)
 
-    driver = run.diem("--shared-disk", "--no-statistics", "--keep")
+    driver = run.diem("--no-statistics", "--keep")
     run.kill_in_batch(driver, executor=False)
     assert (run.ends(driver), "Spark's JVM died: run it again" in run.said) == (1, True), run.said
     driver = run.start(*cluster.submit(), cluster_driver.__file__, str(cluster.shared))

@@ -62,16 +62,6 @@ def test_invalid_options_are_rejected_before_spark_starts(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_warehouse_of_this_machine_is_refused_on_a_cluster_before_spark_starts(
-    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(java, "find", lambda: Path("/java"))
-    code, text = pipeline("run", "--source", "files", "--master", "spark://one:7077")
-    refused = "place it on a disk that all workers have at this path" in text
-    assert (code, refused, len(text.splitlines())) == (2, True, 1), text
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("lacking", ["there is no Java 17 or newer", "pyspark is not installed"])
 def test_without_what_spark_needs_one_line_says_what_to_do(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, lacking: str

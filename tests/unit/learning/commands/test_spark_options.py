@@ -19,7 +19,7 @@ def test_a_command_receives_the_settings() -> None:
 
     cli = typer.Typer()
     cli.command()(with_spark_options(command))
-    expected = SparkSettings("yarn", (("spark.a", "b=c"),), shared_disk=True)
+    expected = SparkSettings("yarn", (("spark.a", "b=c"),))
     for arguments in ([], expected.arguments()):
         assert CliRunner().invoke(cli, arguments).exit_code == 0
     assert found == [SparkSettings(), expected]

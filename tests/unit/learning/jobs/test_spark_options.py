@@ -6,14 +6,12 @@ import pytest
 
 from diem.errors import ConfigurationError
 from learning.jobs.spark_options import (
-    NotShared,
     SparkOptions,
     SparkSettings,
     configuration,
     default_memory,
     is_local,
     read_defaults,
-    require_shared,
 )
 
 CLUSTER = "spark://one:7077"
@@ -52,14 +50,6 @@ def test_jars_and_options_of_the_jvm_are_added_to_those_given() -> None:
 def test_a_cluster_has_no_settings_of_this_machine() -> None:
     found = made(SparkSettings(CLUSTER))
     assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"} & found.keys()
-
-
-def test_a_folder_of_this_machine_is_refused_on_a_cluster_unless_it_is_shared() -> None:
-    require_shared(SparkSettings(), {}, Path("/here"))
-    require_shared(SparkSettings(CLUSTER, shared_disk=True), {}, Path("/here"))
-    for settings, given in ((SparkSettings(CLUSTER), {}), (SparkSettings(), {"spark.master": CLUSTER})):
-        with pytest.raises(NotShared, match=f"/here is of this machine, and Spark runs at {CLUSTER}"):
-            require_shared(settings, given, Path("/here"))
 
 
 def test_spark_connect_is_refused() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -23,7 +24,7 @@ from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody
 from services.data.files.convert import Converter, in_thread
 from services.data.files.grid import InputFile
 from services.data.files.layout_text import layout_text
-from services.data.files.presets import presets
+from services.data.files.presets import load_preset, presets
 from services.data.files.suggest import Suggester, Suggestion, suggest_in_thread
 from services.data.kinds import Representation
 from services.data.large import run_sized
@@ -110,7 +111,8 @@ class FilesApi:
 
     async def _suggestion(self, file: InputFile) -> dict[str, Any]:
         made = await self._suggest(file)
-        described = await _described(made.found, made.fields.get("zone", "UTC"))
+        fields = {**(load_preset(made.preset, Path()) if made.preset else {}), **made.fields}
+        described = await _described(made.found, fields.get("zone", "UTC"))
         return {**_suggested(made), "presets": presets(), **described}
 
     async def _checked(self, found: list[Representation], writer: WriteRights) -> list[Representation]:

@@ -104,7 +104,8 @@ async def test_a_file_without_a_table_is_answered_with_the_reason(rest: Rest) ->
 
 async def test_a_publishers_file_is_suggested_with_its_preset(rest: Rest) -> None:
     suggested = (await post(rest, {"name": "smard.csv"}, SMARD)).json()
-    assert (suggested["preset"], suggested["endpoints"][0]["curve"]) == ("smard", [1002.16, None])
+    assert (suggested["preset"], suggested["zone"]) == ("smard", "Europe/Berlin")
+    assert suggested["endpoints"][0]["curve"] == [1002.16, None]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -143,6 +144,8 @@ def put_command(
         except RequestRefused as error:
             if file == PIPE and media_type is None and error.status == HTTPStatus.BAD_REQUEST:
                 error.detail += "; standard input is JSON: name another type with --type, such as csv or text"
+            elif file != PIPE and kind_of(chosen) == "series" and error.status == HTTPStatus.BAD_REQUEST:
+                error.detail += f"; `diem sources suggest {shlex.quote(file)}` finds the mapping of other layouts"
             raise
         _print_outcome(service, endpoint, "stored as", answer)
 

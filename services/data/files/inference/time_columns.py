@@ -56,6 +56,9 @@ _NUMBERED: Final = re.compile(
     r"(?i)(?:h|he|hour|hr|stunde|hora|heure|ora|period|sp|tp|q|v|p|pte|interval|hour ending|std|mw)?[\s_.]*0*(\d{1,3})"
     r"(?:\.\s?std|h|\.)?"
 )
+_LENGTH: Final = re.compile(r"P(?:T\d{1,5}[HMS]|\d{1,3}[DWMY])", re.ASCII)
+_CURVE: Final = re.compile(r"(?i)curve_?type$")
+_MAX_LENGTHS: Final = 5
 _MIN_ACROSS: Final = 20
 """Headings which are times or periods, at least; with fewer, columns are endpoints."""
 
@@ -119,6 +122,7 @@ class TimeFinder:
         found = [self._single(index, forms) for index, forms in dates]
         if not self._is_across:
             found += self._joined(dates)
+            found += self._positions(dates)
         found += self._parts()
         return max(found, key=lambda each: each.score, default=None)
 
@@ -184,6 +188,14 @@ class TimeFinder:
             for period in range(len(self._table.names)):
                 if period != index and self._is_period((index,), period):
                     yield TimeColumns((index,), form, period, self._pair_score(index, period) + 0.5, others, decided)
+
+    def _positions(self, dates: Sequence[tuple[int, list[TimeFormat]]]) -> Iterator[TimeColumns]:
+        """Yield readings of the beginning of several rows with their positions after it, as in ENTSO-E's documents."""
+        lengths = column_of_lengths(self._table)
+        for index, forms in dates if lengths is not None else ():
+            for period in range(len(self._table.names)):
+                if forms[0].has_offset and START.search(self._table.names[index]) and self._is_period((index,), period):
+                    yield TimeColumns((index,), forms[0], period, self._pair_score(index, period) + 3.0)
 
     def _distance(self, date: int, clock: int) -> tuple[bool, int]:
         return bool(END.search(self._table.names[clock])), abs(clock - date)
@@ -273,6 +285,7 @@ def add_time(draft: Draft, table: Table, when: TimeColumns, across: Across | Non
         draft.keys["interval"] = form.interval
     if when.period is not None:
         draft.keys["period"] = table.label(when.period)
+        _add_lengths(draft, table, when)
     first = next((text_of(cell) for cell in table.sample[when.columns[0]] if text_of(cell)), "")
     draft.note("time", f"{' and '.join(map(repr, names))}, as {first!r}")
     if when.others:
@@ -282,6 +295,40 @@ def add_time(draft: Draft, table: Table, when: TimeColumns, across: Across | Non
         draft.note("time_format", f"{form.key!r}: with day and month exchanged there would be gaps")
     elif when.decided == "points":
         draft.note("time_format", "day before month, as dates with points are written")
+
+
+def _add_lengths(draft: Draft, table: Table, when: TimeColumns) -> None:
+    """Add the columns with the length of periods, and with the end until which values stand for missing positions."""
+    if (lengths := column_of_lengths(table)) is not None:
+        draft.keys["resolution"] = table.label(lengths)
+    ends = [index for index, name in enumerate(table.names) if END.search(name) and index not in when.columns]
+    end = next((index for index in ends if when.form in infer_formats(table.filled[index])), None)
+    if end is None or not when.form.has_clock:
+        return
+    curve = {
+        text_of(cell)
+        for name, column in zip(table.names, table.filled, strict=True)
+        if _CURVE.search(name)
+        for cell in column
+    }
+    positions: dict[Cell, set[float | None]] = {}
+    for begin, cell in zip(table.cells[when.columns[0]], table.cells[when.period or 0], strict=True):
+        positions.setdefault(begin, set()).add(table.number(cell))
+    missing = any(max(filter(None, each), default=0) > len(each) for each in positions.values())
+    if "A03" in curve:
+        draft.keys["until"] = table.label(end)
+        draft.note("until", "curve type A03: a value stands for the missing positions after it")
+    elif missing and "A01" not in curve:
+        draft.question("until", "", "positions are missing: gaps, or values which last", [table.label(end)])
+
+
+def column_of_lengths(table: Table) -> int | None:
+    """Return the column with lengths of periods such as PT15M; None: there is none."""
+    for index, column in enumerate(table.filled):
+        texts = {text_of(cell) for cell in column}
+        if texts and len(texts) <= _MAX_LENGTHS and all(_LENGTH.fullmatch(text) for text in texts):
+            return index
+    return None
 
 
 def _heading_score(heading: str) -> float:

@@ -282,9 +282,28 @@ class ValueColumns:
             texts = {text_of(cell) for cell in self._table.filled[other]}
             if len(texts) == 1:
                 return texts.pop(), True
-        return unit_of_heading(heading)
+        return self._coded_unit(heading) or unit_of_heading(heading)
+
+    def _coded_unit(self, heading: str) -> tuple[str, bool] | None:
+        """Return the unit of a quantity or price in a document of IEC 62325, by the codes beside it."""
+        kind = heading.rpartition("/")[2].partition(".")[0]
+        parts = [f"{kind}_Measure_Unit.name", *(["currency_Unit.name"] if kind == "price" else [])]
+        found = []
+        for part in parts:
+            texts = {
+                text_of(cell)
+                for name, column in zip(self._table.names, self._table.filled, strict=True)
+                if name.rpartition("/")[2] == part
+                for cell in column
+            }
+            if len(texts) != 1:
+                return None
+            found.append(_CODES.get(*texts, *texts))
+        return "/".join(reversed(found)), True
 
 
+_CODES: Final = {"MAW": "MW", "MWH": "MWh", "KWT": "kW", "KWH": "kWh", "A90": "GW", "P1": "%"}
+"""Codes of units of UN/CEFACT."""
 _UNITS: Final = re.compile(r"units/[^/]*$")
 _UNIT_ENDS: Final = ("/@unit", "/@units", "/@uom", "_unit", " unit", "/unit")
 """Ends of the names of columns with the unit of another."""

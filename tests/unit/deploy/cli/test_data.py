@@ -282,6 +282,17 @@ def test_standard_input_that_is_no_json_names_the_option(
     assert "this is no JSON; standard input is JSON: name another type with --type" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("write_key")
+def test_a_table_of_another_layout_is_led_to_suggestions(
+    diem: Callable[..., int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Server(monkeypatch, httpx.Response(400, json={"detail": "line 1: the header must be time,value"}))
+    (tmp_path / "a b.csv").write_text("Zeit;Last\n")
+    assert diem("put", "/a", str(tmp_path / "a b.csv"), *URL) == 1
+    hint = f"time,value; `diem sources suggest '{tmp_path}/a b.csv'` finds the mapping of other layouts"
+    assert hint in capsys.readouterr().err
+
+
 def test_json_in_place_of_a_file_is_led_to_standard_input() -> None:
     with pytest.raises(UnusableFile, match=r"echo '\.\.\.' \| diem"):
         read_file('{"home": 2}')

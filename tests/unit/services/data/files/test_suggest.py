@@ -267,3 +267,23 @@ def test_series_are_named_by_identifiers_before_flags() -> None:
     made = suggest(lines_of("time,status,site,Load [MW]", *rows_))
     assert (made.keys["name"], made.questions) == ("{site}", [])
     assert Note("value", "not published: status") in made.notes
+
+
+def test_positions_after_the_beginning_of_a_document_are_periods() -> None:
+    def document(curve: str) -> InputFile:
+        points = "".join(f"<Point><position>{at}</position><quantity>{100 + at}</quantity></Point>" for at in (1, 2, 4))
+        period = "<timeInterval><start>2025-03-29T23:00Z</start><end>2025-03-30T00:15Z</end></timeInterval>"
+        text = (
+            "<GL_MarketDocument><mRID>7</mRID><createdDateTime>2025-04-01T08:00:00Z</createdDateTime><TimeSeries><mRID>1</mRID>"
+            f"<quantity_Measure_Unit.name>MAW</quantity_Measure_Unit.name>{curve}"
+            f"<Period>{period}<resolution>PT15M</resolution>{points}</Period></TimeSeries></GL_MarketDocument>"
+        )
+        return InputFile("load.xml", text.encode())
+
+    lasting, unsure = (suggest(document(each)) for each in ("<curveType>A03</curveType>", ""))
+    assert (lasting.problem, lasting.questions) == ("", [])
+    assert published(lasting) == [
+        Series("MW", "PT15M", [(1743289200 + 900 * at, value) for at, value in enumerate((101, 102, 102, 104, 104))])
+    ]
+    assert [each.key for each in unsure.questions] == ["until"]
+    assert len(published(unsure)[0].points) == 3

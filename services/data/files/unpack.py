@@ -243,7 +243,7 @@ def _damage_named(kind: str, label: str) -> Iterator[None]:
         yield
     except EOFError:
         raise MalformedBody(f"{where}the {kind} archive is incomplete") from None
-    except (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, NotImplementedError, UnicodeDecodeError) as error:
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, ValueError, OSError) as error:
         raise MalformedBody(f"{where}the {kind} archive is damaged or incomplete: {str(error)[:120]}") from None
 
 

@@ -5,6 +5,7 @@ are the parts that it needs, uncompressed.
 """
 
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from io import BytesIO
@@ -38,6 +39,8 @@ _REPEATED: Final = re.compile(rb"<table:(table-row|(?:covered-)?table-cell)\b([^
 _TIMES: Final = re.compile(rb"number-(?:rows|columns)-repeated\s*=\s*[\"'](\d+)")
 _ODS_TIME: Final = re.compile(r"PT(\d+)H(\d+)M(\d+)(?:[.,]\d+)?S")
 _EXACT: Final = 2**53
+_SECTORS_AT: Final = 512
+_LAST_SECTOR: Final = 0xFFFFFFFA
 _SHOWN: Final = 200
 """Characters of a list of sheets in an error."""
 
@@ -95,7 +98,8 @@ def _chosen(names: Sequence[str], mapping: Mapping, file: str) -> str:
 def _checked(body: bytes, mapping: Mapping, limits: Limits, file: str) -> tuple[bytes, str]:
     """Return a workbook that calamine can read within bounds, and the name of its sheet; empty if not known yet."""
     if not body.startswith(b"PK"):
-        return body, ""  # xls is not compressed, and a sheet has at most 65,536 rows of 256 cells
+        _check_chains(body, file)
+        return body, ""  # xls is not compressed; of cells far apart, the bounds of the process hold
     with open_zip(body, limits, file) as archive:
         names = set(archive.namelist())
         if "content.xml" in names:
@@ -112,6 +116,48 @@ def _checked(body: bytes, mapping: Mapping, limits: Limits, file: str) -> tuple[
                 raise _damaged(f"it has no {part[:80]!r}", file)
             _check_sheet(archive.read(part), limits, file)
     return repack(body, limits, lambda name: name == part or name.rpartition("/")[2] in _PARTS, file), sheet
+
+
+def _check_chains(body: bytes, file: str) -> None:
+    """Check that no chain of sectors of a compound file (MS-CFB section 2.3) is a ring: calamine would not end."""
+    if len(body) < _SECTORS_AT or (shift := body[30]) not in {9, 12}:
+        raise _damaged("its header is incomplete", file)
+    size = 1 << shift
+
+    def numbers(sector: int) -> list[int]:
+        text = body[(sector + 1) * size : (sector + 2) * size]
+        return [each for (each,) in struct.iter_unpack("<L", text[: len(text) // 4 * 4])]
+
+    tables = [each for (each,) in struct.iter_unpack("<L", body[76:_SECTORS_AT])]
+    more = int.from_bytes(body[68:72], "little")
+    for _ in range(len(body) // size):
+        if more >= _LAST_SECTOR:
+            break
+        *found, more = numbers(more) or [_LAST_SECTOR + 1]
+        tables += found
+    follows = list(chain.from_iterable(numbers(each) for each in tables if each <= _LAST_SECTOR))
+    small = int.from_bytes(body[60:64], "little")
+    _refuse_rings(follows, file)
+    smalls: list[int] = []
+    while small < len(follows):
+        smalls += numbers(small)
+        small = follows[small]
+    _refuse_rings(smalls, file)
+
+
+def _refuse_rings(follows: Sequence[int], file: str) -> None:
+    """Refuse successors of sectors with a ring among them."""
+    seen = bytearray(len(follows))
+    for first in range(len(follows)):
+        path, each = [], first
+        while each < len(follows) and not seen[each]:
+            seen[each] = 1
+            path.append(each)
+            each = follows[each]
+        if each < len(follows) and seen[each] == 1:
+            raise _damaged("its sectors form a ring", file)
+        for each in path:
+            seen[each] = 2
 
 
 def _sheet_part(folder: str, texts: Sequence[bytes], mapping: Mapping, limits: Limits, file: str) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Workbooks: values of cells by their types, headers and sheets, and hostile ones in one line."""
 
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -171,6 +172,12 @@ def test_repeated_cells_are_refused(repeated: str) -> None:
     row = 'table:number-rows-repeated="1000000000"' if repeated != "columns" else ""
     body = ods({"S": f"<table:table-row {row}>{one}</table:table-row>"})
     refused(lambda: read(body), "the sheet has more than 20000000 cells or 10000 columns")
+
+
+def test_an_old_workbook_whose_sectors_form_a_ring_is_refused() -> None:
+    body = bytearray(xls((("time", "value"), ("a", 1.5))))
+    body[512 + 4 * 3 : 512 + 4 * 4] = struct.pack("<L", 2)
+    refused(lambda: read(bytes(body)), "not a workbook, or a damaged one: its sectors form a ring")
 
 
 def test_other_bounds_are_named() -> None:

@@ -26,6 +26,8 @@ def read_delimited(text: str, mapping: Mapping, limits: Limits, file: str = "") 
         InvalidDataset: there is no header, or none like the mapping's; iterating the chunks raises it for lines.
     """
     _check_lines(text, file)
+    for _ in range(mapping.footer):
+        text = text.rstrip()[: text.rstrip().rfind("\n") + 1]
     lines = _Lines(text, mapping, file)
     header, first = _header(lines)
     columns = [name.strip() for name in header]

@@ -47,6 +47,7 @@ class Mapping(Table):
 
     delimiter: Character = Field(default=",", description="Between the cells of a line.")
     header: int = Field(default=1, ge=0, le=1000, description="Line of the header, counted from 1; 0: there is none.")
+    footer: int = Field(default=0, ge=0, le=1000, description="Lines below the table, empty ones not counted.")
     section: str | None = Field(
         default=None, min_length=1, description="Of several tables: the text above one, which ends at an empty line."
     )

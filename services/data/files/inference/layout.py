@@ -142,6 +142,8 @@ def _blocks(lines: Sequence[Line], rows: Sequence[Row]) -> list[list[Row]]:
     return blocks
 
 
+_MAX_FOOTER: Final = 20
+"""Lines below a table that are not another one."""
 _WEIGHTS: Final = {"time": 1.0, "number": 1.0, "gap": 0.8, "text": 0.45}
 
 
@@ -250,6 +252,10 @@ def _add_end(keys: dict[str, Any], found: _Found, above: Sequence[Row], top: int
         if above and _width(above[-1][1]) == 1 and empty.intersection(range(last, strange[0])):
             keys.pop("header", None)
             keys["section"] = above[-1][1][0]
+            return ""
+        below = sum(number > last and not line.isspace() for number, line in found.lines)
+        if below <= _MAX_FOOTER and all(_width(cells) < width for number, cells in found.rows if number > last):
+            keys["footer"] = below
             return ""
     return f"line {strange[0]}: a row of another table, or a footer"
 

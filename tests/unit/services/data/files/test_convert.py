@@ -119,6 +119,11 @@ def test_one_of_several_tables_by_first_cells_or_by_the_text_above_it() -> None:
     assert points(made) == [("2026-01-01T00:00", 2)]
 
 
+def test_lines_below_the_table_are_left_out() -> None:
+    (made,) = converted("time,value\n2026-01-01T00:00Z,1\n\nTotal: 1\nSource, as of today, 2026\n\n", "footer=2")
+    assert points(made) == [("2026-01-01T00:00", 1)]
+
+
 def test_rows_out_of_order_are_sorted_and_equal_points_kept_once() -> None:
     text = "time,value\n2026-01-01T01:00Z,2\n2026-01-01T00:00Z,1\n2026-01-01T01:00Z,2\n"
     (made,) = converted(text)

@@ -31,7 +31,7 @@ WITHOUT_SPARK: Final = tuple(f"{UNITS}/{name}" for name in ("bridge", "client", 
 SERVICES: Final = f"{UNITS}/services"
 """Half of the other unit tests: one process for all of them would be the last to end, alone, on one core."""
 PIPELINE: Final = "tests/integration/pipeline"
-"""Three minutes in one JVM, alone on a core: in a session of its own, for Linux divides CPU time among sessions
+"""Two minutes in one JVM, alone on a core: in a session of its own, for Linux divides CPU time among sessions
 (sched(7), autogroup), and in that of the workers it had a twelfth of a core and was the last to end."""
 CHECKS: Final = 5
 """Niceness of the static checks, which have no time limits: a third of a worker's share. With a tenth they were the

@@ -1,5 +1,6 @@
 """A running system of each mode, started once for all the clauses of the contract."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +48,10 @@ NGINX = {"all-to-all", "x-broadcast", "x", "xz"}
 def marks(case: Case) -> list[pytest.MarkDecorator]:
     """One system is started once for all of its clauses, so they are one worker's."""
     one_worker = [pytest.mark.xdist_group(f"contract-{case.name}"), pytest.mark.takes(20)]
+    if "--clones" in case.options and case.mode == "z-client":
+        one_worker.append(
+            pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="xz has clones, too: make cluster")
+        )
     return [*one_worker, needs_nginx] if case.mode in NGINX else one_worker
 
 

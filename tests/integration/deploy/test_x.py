@@ -52,7 +52,7 @@ async def test_mode_x_recovers_keeps_its_data_scales_and_stops_in_order(tmp_path
 
 
 async def killed_processes_recover_and_updates_written_meanwhile_arrive(running: Running, client: Client) -> None:
-    for value, name in enumerate(("bridge-1", "websocket-1", "kafka-1", "data")):
+    for value, name in enumerate(("kafka-1", "data")):
         await running.until_status(fine)
         before = running.pids()[name]
         os.kill(before, signal.SIGKILL)

@@ -401,7 +401,7 @@ async def _says(running: RunningBridge, why_not: str) -> None:
 
 
 async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, recorder: FeedRecorder) -> None:
-    """Heartbeats end with the broker, stopped or dead, and return with it; so do updates."""
+    """Heartbeats end with a broker that is stopped, and return with it; so do updates."""
     os.kill(cluster.pid(1), signal.SIGSTOP)
     stopped = time.monotonic()
     async with stalls() as stalled:
@@ -411,15 +411,8 @@ async def _through_an_outage(cluster: LocalCluster, topic: UpdatesTopic, recorde
     )
     os.kill(cluster.pid(1), signal.SIGCONT)
     await until(lambda: max(recorder.heartbeats) - stopped > 6)
-    cluster.kill(1)
-    killed = time.monotonic()
-    async with stalls() as stalled:
-        await asyncio.sleep(6)
-    assert max(recorder.heartbeats) - killed < 5 + stalled.seconds
-    await cluster.restart(1)
-    await topic.close_hard()
     await topic.put("/b")
-    await until(lambda: recorder.names == {"/a", "/b"} and max(recorder.heartbeats) - killed > 6)
+    await until(lambda: recorder.names == {"/a", "/b"})
 
 
 async def test_a_reader_whose_session_has_ended_is_disconnected(

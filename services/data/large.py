@@ -1,6 +1,5 @@
 """Work on large contents beside the event loop."""
 
-import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,11 @@ T = TypeVar("T")
 
 async def run_sized(work: Callable[[], T], size: int) -> T:
     """Run work on ``size`` bytes and return its result: at once, or in a thread if they are many."""
-    return await asyncio.to_thread(_uncollected, work) if size > LARGE_BYTES else work()
+    if size <= LARGE_BYTES:
+        return work()
+    import asyncio  # noqa: PLC0415  # a fifth of the start of the process that reads files, which has no loop
+
+    return await asyncio.to_thread(_uncollected, work)
 
 
 @contextmanager

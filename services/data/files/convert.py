@@ -1,6 +1,5 @@
 """Converts files to representations by a mapping: rows to points of series, or to documents."""
 
-import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -54,6 +53,8 @@ Converter = Callable[[InputFile, Mapping, Target], Awaitable[list[Representation
 
 async def in_thread(file: InputFile, mapping: Mapping, target: Target) -> list[Representation]:
     """Convert in a thread of this process."""
+    import asyncio  # noqa: PLC0415  # as in services.data.large
+
     return await asyncio.to_thread(convert, file, mapping, target)
 
 

@@ -170,7 +170,8 @@ def _folder(state: StateDir) -> Path:
 
 
 DEFAULT_DAYS: Final = 31
-DEFAULT_ROWS: Final = 100
+MAX_ROWS: Final = 100
+"""Rows shown, those with the most requests; ``--json`` has all."""
 _DAY: Final = "%Y-%m-%d"
 
 
@@ -187,9 +188,6 @@ def usage_command(
         datetime | None, typer.Option("--to", formats=[_DAY], help="Last day (UTC). Default: today.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="Show only the API key with this id.")] = None,
-    rows: Annotated[int, typer.Option(min=0, help="Show the rows with the most requests only; 0 for all.")] = (
-        DEFAULT_ROWS
-    ),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with all rows.")] = False,
 ) -> int:
     """Show requests by API key and endpoint, from the traffic that `diem pipeline run` has read."""
@@ -207,7 +205,7 @@ def usage_command(
     if not found:
         console.print(f"no requests from {first} to {last} are recorded in {here.root}")
         return 0
-    largest = largest_rows(found, rows)
+    largest = largest_rows(found, MAX_ROWS)
     console.print(usage_table(largest))
     left = f"; {len(found) - len(largest):,} more rows" if len(found) > len(largest) else ""
     console.print(f"{sum(row.answered for row in found):,} requests answered{left}: {file}")
@@ -215,8 +213,8 @@ def usage_command(
 
 
 def largest_rows(found: list[UsageRow], rows: int) -> list[UsageRow]:
-    """Return the rows with most requests, in the given order; all rows for 0."""
-    if not rows or len(found) <= rows:
+    """Return the rows with most requests, in the given order."""
+    if len(found) <= rows:
         return found
     return sorted(sorted(found, key=lambda row: (-row.answered - row.refused, row))[:rows])
 

@@ -33,9 +33,6 @@ def metrics(
         Path | None,
         typer.Option(metavar="FILE", help="With --prometheus: its own copy of metrics.key; default: the original."),
     ] = None,
-    interval: Annotated[
-        int, typer.Option(min=1, max=3600, help="With --prometheus: seconds between scrapes.")
-    ] = configuration.INTERVAL_S,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the dashboard for Grafana (JSON).")] = False,
     alerts: Annotated[bool, typer.Option("--alerts", help="Print the alert rules for Prometheus (YAML).")] = False,
     hosts: Annotated[
@@ -51,13 +48,12 @@ def metrics(
     """List every metric, or print what Prometheus and Grafana need to show them."""
     if prometheus + dashboard + alerts > 1:
         raise typer.BadParameter("--prometheus, --dashboard and --alerts exclude each other")
-    others = static or key_file is not None or hosts is not None or interval != configuration.INTERVAL_S
-    if not prometheus and others:
-        raise typer.BadParameter("--static, --key-file, --hosts and --interval belong to --prometheus")
+    if not prometheus and (static or key_file is not None or hosts is not None):
+        raise typer.BadParameter("--static, --key-file and --hosts belong to --prometheus")
     if hosts is not None:
-        return _print_configuration_of_hosts(hosts, key_file, interval)
+        return _print_configuration_of_hosts(hosts, key_file)
     if prometheus:
-        return _print_configuration(StateDir(state_dir), key_file, interval, static=static)
+        return _print_configuration(StateDir(state_dir), key_file, static=static)
     if dashboard:
         typer.echo(configuration.DASHBOARD.read_text(encoding="utf-8"), nl=False)
     elif alerts:
@@ -69,24 +65,24 @@ def metrics(
     return 0
 
 
-def _print_configuration(state: StateDir, key_file: Path | None, interval_s: int, *, static: bool) -> int:
+def _print_configuration(state: StateDir, key_file: Path | None, *, static: bool) -> int:
     async def show() -> None:
         # Even for a file of targets: without a `diem up` there is none.
         status = await control.request(state, "status")
         targets = scrape_targets(status) if static else state.targets_file
         key = (key_file or state.metrics_key_file).absolute()
-        for line in configuration.configuration(key, targets, interval_s):
+        for line in configuration.configuration(key, targets):
             typer.echo(line)
 
     return run_interactive(show)
 
 
-def _print_configuration_of_hosts(directory: Path, key_file: Path | None, interval_s: int) -> int:
+def _print_configuration_of_hosts(directory: Path, key_file: Path | None) -> int:
     from tools.hosts.status import metrics_key, read_description  # noqa: PLC0415  # of several hosts alone
 
     targets = scrape_targets(read_description(directory))
     key = (key_file or metrics_key(directory)).absolute()
-    for line in configuration.configuration(key, targets, interval_s):
+    for line in configuration.configuration(key, targets):
         typer.echo(line)
     return 0
 

@@ -13,19 +13,19 @@ DASHBOARD: Final = DIRECTORY / "dashboard.json"
 JOB: Final = "diem"
 """Prefix of the job, by which alert rules and dashboard select jobs."""
 INTERVAL_S: Final = 15
+"""Seconds between scrapes, and between evaluations of the rules."""
 
 
-def configuration(key_file: Path, targets: Path | Iterable[Target], interval_s: int = INTERVAL_S) -> Iterator[str]:
+def configuration(key_file: Path, targets: Path | Iterable[Target]) -> Iterator[str]:
     """Yield the lines of a ``prometheus.yml`` that scrapes with the key in ``key_file``.
 
     Args:
         key_file: read by Prometheus at each scrape; it must have one line.
         targets: the file in which ``diem up`` keeps the targets, or fixed targets.
-        interval_s: seconds between scrapes, and between evaluations of the rules.
     """
     yield "global:"
-    yield f"  scrape_interval: {interval_s}s"
-    yield f"  evaluation_interval: {interval_s}s"
+    yield f"  scrape_interval: {INTERVAL_S}s"
+    yield f"  evaluation_interval: {INTERVAL_S}s"
     yield "rule_files:"
     yield f"  - {json.dumps(str(ALERTS))}"
     yield "scrape_configs:"

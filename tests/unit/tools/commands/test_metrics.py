@@ -39,11 +39,10 @@ def test_dashboard_and_alerts_are_printed_as_they_are(capsys: pytest.CaptureFixt
     [
         {"dashboard": True, "alerts": True},
         {"static": True},
-        {"alerts": True, "interval": 1},
         {"key_file": Path("k")},
         {"hosts": Path("system")},
     ],
-    ids=["two", "static", "interval", "key_file", "hosts"],
+    ids=["two", "static", "key_file", "hosts"],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(typer.BadParameter):

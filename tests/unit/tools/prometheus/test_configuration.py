@@ -11,8 +11,8 @@ KEY = Path("/etc/prometheus/the key")
 
 
 def test_file_of_targets_is_followed() -> None:
-    document = yaml.safe_load("\n".join(configuration(KEY, Path("/state/targets.json"), 5)))
-    assert document["global"] == {"scrape_interval": "5s", "evaluation_interval": "5s"}
+    document = yaml.safe_load("\n".join(configuration(KEY, Path("/state/targets.json"))))
+    assert document["global"] == {"scrape_interval": "15s", "evaluation_interval": "15s"}
     assert document["rule_files"] == [str(ALERTS)]
     assert document["scrape_configs"] == [
         {

@@ -1,15 +1,20 @@
 """The process that converts files: the same answers and errors as here, within bounds, and replaced beyond them."""
 
 import asyncio
+import gzip
+import io
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
 from services.data.files.convert import Target, convert
@@ -19,6 +24,7 @@ from services.data.files.reader import FileReader, ReaderEnded
 from services.data.files.suggest import suggest
 from services.data.files.worker import Bounds
 from services.data.kinds.series.form import Declared, EndpointDeclaration, clock_of
+from tests.unit.services.data.files.workbooks import MOMENT, rows, xlsx
 
 HOUR = EndpointDeclaration("MW", "PT1H", "Load")
 TARGET = Target(Declared("/load", HOUR, clock=clock_of("Europe/Berlin")))
@@ -65,6 +71,21 @@ async def test_what_it_returns_and_raises_is_what_the_conversion_does(reader: Fi
     many = await asyncio.gather(*(reader.convert(ROWS, Mapping(), TARGET) for _ in range(5)))
     assert len({str(each) for each in many}) == 1
     assert reader.pid == first
+
+
+async def test_every_format_is_read_within_the_bounds(reader: FileReader) -> None:
+    target = io.BytesIO()
+    pq.write_table(pa.table({"value": [1.5], "__index_level_0__": [datetime(2026, 6, 1)]}), target)  # noqa: DTZ001  # local
+    row = '<rows><row time="2026-06-01 00:00"><value>1.5</value></row></rows>'
+    files = [
+        (InputFile("a.parquet", target.getvalue()), {}),
+        (InputFile("a.xlsx", xlsx({"S": rows(("time", "value"), ((46174.0, MOMENT), 1.5))})), {}),
+        (InputFile("a.xml.gz", gzip.compress(row.encode())), {"rows": "row", "time": "@time"}),
+        (InputFile("a.json", b'{"time": ["2026-06-01 00:00"], "value": [1.5]}'), {}),
+    ]
+    for file, mapping in files:
+        (made,) = await reader.convert(file, Mapping.model_validate(mapping), TARGET)
+        assert made.content.endswith(b'"points":[{"time":"2026-05-31T22:00:00Z","value":1.5}]}'), file.name
 
 
 async def test_a_suggestion_is_that_of_this_process(reader: FileReader) -> None:

@@ -1,7 +1,7 @@
 """Finds the rows of JSON and XML: arrays of objects, and objects of arrays."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 from services.data.files.grid import Limits
@@ -44,9 +44,12 @@ def _walk(value: Any, path: str, scores: Counter[str], context: list[str], nodes
             return
         if value and all(type(each) is dict for each in value[:100]):
             scores[path] += len(value)
-        for each in value[:2000]:
+        mixed = {*map(type, value[:100])} & _NESTED == _NESTED
+        for index, each in enumerate(value[:2000], 1):
             if type(each) in _NESTED:
-                _walk(each, path, scores, context, nodes)
+                # Beside objects, an array is one of several things, and has its number.
+                own = f"{path}/{index}".lstrip("/") if mixed and type(each) is list else path
+                _walk(each, own, scores, context, nodes)
     elif type(value) is dict:
         _walk_object(value, path, scores, context, nodes)
 
@@ -63,8 +66,16 @@ def _walk_object(value: dict[str, Any], path: str, scores: Counter[str], context
     if len(value) > 1 and all(infer_formats([key]) for key in [*value][:50]):
         scores[f"{path}/*".lstrip("/")] += len(value) * 2
         return
+    alike = _are_alike([*value.values()])
     for key, each in value.items():
         if type(each) in _NESTED and "/" not in key:
-            _walk(each, f"{path}/{key}".lstrip("/"), scores, context, nodes)
+            _walk(each, f"{path}/{'*' if alike else key}".lstrip("/"), scores, context, nodes)
         elif isinstance(each, str | int | float) and len(context) < MAX_CONTEXT:
             context.append(f"{key}: {str(each)[:200]}")
+
+
+def _are_alike(values: Sequence[Any]) -> bool:
+    """Return whether the members of an object are the rows or tables of several things."""
+    if len(values) < 2 or any(type(each) is not dict or len(each) < 2 for each in values):
+        return False
+    return all(each.keys() == values[0].keys() for each in values)

@@ -370,8 +370,8 @@ def _length(starts: Sequence[object], ends: Sequence[object]) -> int | None:
 
 def _times_of_day(form: TimeFormat, texts: Sequence[str]) -> Sequence[object]:
     """Return the seconds since midnight of times of day; None where there is none."""
-    made = TimeFormat(f"%Y-%m-%d {form.format}", form.interval)
-    return instants(made, [f"1970-01-01 {text}" for text in texts])
+    made = TimeFormat(f"%Y.%m.%d {form.format}", form.interval)
+    return instants(made, [f"1970.01.01 {text}" for text in texts])
 
 
 def _days_of_changes(key: str, days: Sequence[int]) -> set[int]:

@@ -182,7 +182,7 @@ class TimeFinder:
             if clocks:
                 clock = min(clocks, key=lambda each: self._distance(index, each))
                 own = infer_clock(self._table.filled[clock])[0]
-                made, *also = (TimeFormat(f"{each.format} {own.format}", own.interval) for each in (form, *others))
+                made, *also = (_with_clock(each.format, own, self._table.filled[clock]) for each in (form, *others))
                 score = self._pair_score(index, clock) + 0.7
                 yield TimeColumns((index, clock), made, None, score, tuple(also), decided)
             for period in range(len(self._table.names)):
@@ -192,10 +192,13 @@ class TimeFinder:
     def _positions(self, dates: Sequence[tuple[int, list[TimeFormat]]]) -> Iterator[TimeColumns]:
         """Yield readings of the beginning of several rows with their positions after it, as in ENTSO-E's documents."""
         lengths = column_of_lengths(self._table)
+        around = "" if lengths is None else self._table.names[lengths].rpartition("/")[0]
         for index, forms in dates if lengths is not None else ():
             for period in range(len(self._table.names)):
                 if forms[0].has_offset and START.search(self._table.names[index]) and self._is_period((index,), period):
-                    yield TimeColumns((index,), forms[0], period, self._pair_score(index, period) + 3.0)
+                    # The whole document may have a beginning, too.
+                    own = self._table.names[index].startswith(f"{around}/")
+                    yield TimeColumns((index,), forms[0], period, self._pair_score(index, period) + 3.0 + own)
 
     def _distance(self, date: int, clock: int) -> tuple[bool, int]:
         return bool(END.search(self._table.names[clock])), abs(clock - date)
@@ -276,7 +279,7 @@ def add_time(draft: Draft, table: Table, when: TimeColumns, across: Across | Non
     names = [table.label(index) for index in when.columns]
     form = when.form
     if across is not None and across.form is not None:
-        form = TimeFormat(f"{form.format} {across.form.format}", across.form.interval)
+        form = _with_clock(form.format, across.form, across.texts)
     if names != ["time"]:
         draft.keys["time"] = names[0] if len(names) == 1 else names
     if form.key:
@@ -297,11 +300,19 @@ def add_time(draft: Draft, table: Table, when: TimeColumns, across: Across | Non
         draft.note("time_format", "day before month, as dates with points are written")
 
 
+def _with_clock(date: str, clock: TimeFormat, cells: Sequence[Cell]) -> TimeFormat:
+    """Return the format of dates joined with times of day."""
+    padded = all(re.match(r"\d\d", text_of(cell)) for cell in cells)
+    return TimeFormat(f"{date} {clock.format}", clock.interval, padded)
+
+
 def _add_lengths(draft: Draft, table: Table, when: TimeColumns) -> None:
     """Add the columns with the length of periods, and with the end until which values stand for missing positions."""
     if (lengths := column_of_lengths(table)) is not None:
         draft.keys["resolution"] = table.label(lengths)
+    around = table.names[when.columns[0]].rpartition("/")[0]
     ends = [index for index, name in enumerate(table.names) if END.search(name) and index not in when.columns]
+    ends.sort(key=lambda index: table.names[index].rpartition("/")[0] != around)
     end = next((index for index in ends if when.form in infer_formats(table.filled[index])), None)
     if end is None or not when.form.has_clock:
         return

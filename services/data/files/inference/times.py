@@ -51,15 +51,20 @@ MAX_TIME: Final = 100
 
 
 class TimeFormat(NamedTuple):
-    """A format of times; ``interval``: the mark between the two times of an interval."""
+    """A format of times.
+
+    Attributes:
+        interval: the mark between the two times of an interval. is_padded: hours have two digits, as in ISO 8601.
+    """
 
     format: str
     interval: str = ""
+    is_padded: bool = True
 
     @property
     def key(self) -> str:
         """The value of ``time_format``; empty for ISO 8601."""
-        return "" if self.format in _ISO_FORMATS else self.format
+        return "" if self.is_padded and self.format in _ISO_FORMATS else self.format
 
     @property
     def has_offset(self) -> bool:
@@ -143,6 +148,7 @@ def infer_formats(cells: Sequence[Cell]) -> list[TimeFormat]:
     if not texts or len(texts[0]) > MAX_TIME:
         return []
     found = [TimeFormat(each) for each in formats_of(texts[0])]
+    found += [each._replace(is_padded=False) for each in found if not each.key]
     found = [each for each in found if _reads_all(each, texts)]
     if not found:
         found = _epochs(texts)
@@ -169,8 +175,8 @@ def infer_clock(cells: Sequence[Cell]) -> list[TimeFormat]:
 
 
 def _is_clock(form: TimeFormat, texts: Sequence[str]) -> bool:
-    made = TimeFormat(f"%Y-%m-%d {form.format}", form.interval)
-    return all(_instant(made, f"2001-01-01 {text}") is not None for text in texts)
+    made = TimeFormat(f"%Y.%m.%d {form.format}", form.interval)
+    return all(_instant(made, f"2001.01.01 {text}") is not None for text in texts)
 
 
 def text_of(cell: Cell) -> str:

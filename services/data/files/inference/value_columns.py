@@ -27,7 +27,7 @@ _NO_VALUE: Final = re.compile(
     r"version|revision|^rev$|station(?!_?level)|stations_id|^#? ?stn|elevation|altitude|^row|^index$|^#$|^nr\.?$|"
     r"^no\.?$|^ptid$|^pnode_id$|^wmo|^year$|^month$|^day$|^week|^hour$|^dow|runno|^dispatchinterval$|^intervention$|zip|postal|"
     r"intervalnumber|^sequence|ersatzwert|period$|position$|mrid$|offset|generationtime|^pos$|^group$|interval$|_hr$|^count$|"
-    r"^total$|/total$|^decimals$|unit_?mult(?:iplier)?$|^scale$|^precision$|^site(?:_?id)?$|serial|lastchanged$)"
+    r"^total$|/total$|^decimals?$|unit_?mult(?:iplier)?$|^scale$|^precision$|^site(?:_?id)?$|serial|lastchanged$)"
 )
 _PLACE: Final = re.compile(r"(?i)^(?:lat(?:itude)?|lon(?:g|gitude)?)$")
 _ID: Final = re.compile(
@@ -71,10 +71,12 @@ class ValueColumns:
         if self._across is not None:
             return self._across.columns
         names = self._table.names
+        # Of JSON, elements of arrays have numbers as names; of a text, such a heading is a version.
+        numbered = self._table.is_plain or self._table.is_tree
         numeric = [
             index
             for index in sorted(self._table.numbers.columns)
-            if index not in self._times and names[index] and (self._table.is_plain or not names[index].isdecimal())
+            if index not in self._times and names[index] and (numbered or not names[index].isdecimal())
         ]
         return [index for index in numeric if not self._is_other(index)] or numeric[-1:]
 

@@ -274,7 +274,8 @@ def test_positions_after_the_beginning_of_a_document_are_periods() -> None:
         points = "".join(f"<Point><position>{at}</position><quantity>{100 + at}</quantity></Point>" for at in (1, 2, 4))
         period = "<timeInterval><start>2025-03-29T23:00Z</start><end>2025-03-30T00:15Z</end></timeInterval>"
         text = (
-            "<GL_MarketDocument><mRID>7</mRID><createdDateTime>2025-04-01T08:00:00Z</createdDateTime><TimeSeries><mRID>1</mRID>"
+            "<GL_MarketDocument><mRID>7</mRID><createdDateTime>2025-04-01T08:00:00Z</createdDateTime><time_Period.timeInterval>"
+            "<start>2025-03-28T23:00Z</start><end>2025-03-31T22:00Z</end></time_Period.timeInterval><TimeSeries><mRID>1</mRID>"
             f"<quantity_Measure_Unit.name>MAW</quantity_Measure_Unit.name>{curve}"
             f"<Period>{period}<resolution>PT15M</resolution>{points}</Period></TimeSeries></GL_MarketDocument>"
         )
@@ -287,3 +288,67 @@ def test_positions_after_the_beginning_of_a_document_are_periods() -> None:
     ]
     assert [each.key for each in unsure.questions] == ["until"]
     assert len(published(unsure)[0].points) == 3
+
+
+HOURS = [f"2025-01-14T{hour:02}:00:00Z" for hour in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("value", "keys"),
+    [
+        (
+            {"unit": "MW", "data": [[hour, at] for at, hour in enumerate(HOURS)]},
+            {"rows": "data", "time": "1", "value": "2"},
+        ),
+        ({"mw": {"labels": HOURS, "load": [*range(12)]}}, {"rows": "mw", "time": "labels", "value": "load"}),
+        (
+            {"sites": {name: {"time": HOURS, "load": [*range(12)]} for name in ("A", "B")}},
+            {"rows": "sites/*", "value": "load", "name": "{*}"},
+        ),
+        (
+            {"rates": {f"2025-01-{day:02}": {"USD": day, "GBP": day + 1} for day in range(1, 20)}},
+            {"rows": "rates/*", "time": "*", "value": "*", "name": None},
+        ),
+        (
+            [{"page": 1, "pages": 1}, [{"date": str(2010 + at), "gdp": at + 0.5} for at in range(9)]],
+            {"rows": "2", "time": "date", "time_format": "%Y", "value": "gdp"},
+        ),
+        (
+            {
+                "result": [
+                    {"metric": {"at": name}, "values": [[1736812800 + 60 * at, str(at)] for at in range(9)]}
+                    for name in "ab"
+                ]
+            },
+            {"rows": "result/values", "time": "1", "time_format": "epoch", "value": "2", "name": "{result/metric/at}"},
+        ),
+    ],
+    ids=["pairs", "arrays", "objects of arrays", "dates", "pages", "metrics"],
+)
+def test_rows_of_json_are_found_in_its_usual_forms(value: object, keys: dict[str, Any]) -> None:
+    made = suggest(InputFile("file.json", orjson.dumps(value)))
+    assert made.problem == ""
+    assert {key: made.keys.get(key) for key in keys} == keys
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "time_format"),
+    [
+        ("Date;Hour;Load [MW]", "2025-01-{day};{hour};{hour}", "%Y-%m-%d %H"),
+        ("Date;Time;Load [MW]", "2025-01-{day};{hour}:00;{hour}", "%Y-%m-%d %H:%M"),
+        ("Time;Load [MW]", "2025-01-{day} {hour}:00;{hour}", "%Y-%m-%d %H:%M"),
+    ],
+)
+def test_hours_with_one_digit_are_read(header: str, row: str, time_format: str) -> None:
+    rows_ = [row.format(day=day, hour=hour) for day in (14, 15) for hour in range(24)]
+    made = suggest(lines_of(header, *rows_), known={"zone": "UTC"})
+    assert (made.problem, made.questions, made.keys["time_format"]) == ("", [], time_format)
+    assert [at for at, _ in published(made)[0].points] == [1736812800 + 3600 * index for index in range(48)]
+
+
+def test_without_presets_nothing_is_wrong_without_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.data.files.suggest.presets", list)
+    for make in publishers.ALL:
+        layout = make()
+        found = outcome(layout.publisher, InputFile(layout.file, layout.body), [*layout.expected.values()])
+        assert found.is_right or found.questions or found.suggestion.problem, layout.publisher

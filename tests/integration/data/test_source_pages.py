@@ -248,6 +248,8 @@ async def test_the_sources_of_a_configuration_share_a_pace(tmp_path: Path, publi
         return table(0)
 
     publisher.answer = answer
+    began = asyncio.get_running_loop().time()
     trials = await try_sources(load(tmp_path / "diem.toml"), SystemClock())
     assert [trial.error for trial in trials] == [None, None]
-    assert arrivals[1] - arrivals[0] > 0.05
+    # Not after the first one arrived: it may take long until then.
+    assert arrivals[1] - began > 0.09

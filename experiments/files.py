@@ -18,9 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from services.data.errors import DataError
-from services.data.files.convert import Target, convert
+from services.data.files.convert import convert
 from services.data.files.grid import InputFile
 from services.data.files.mapping import Mapping
+from services.data.files.target import FileTarget
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, iso_seconds
 from tests.bench.figures import figure
 from tests.bench.report import Report
@@ -101,7 +102,7 @@ def refusal_s(file: InputFile) -> float:
     declared = Declared(None, EndpointDeclaration("MW", "PT1M"), {}, LocalClock("UTC"))
     begin = time.perf_counter()
     try:
-        convert(file, Mapping(value="*"), Target(declared, "/bench"))
+        convert(file, Mapping(value="*"), FileTarget(declared, "/bench"))
     except DataError:
         return time.perf_counter() - begin
     raise AssertionError(f"{file.name} is accepted")
@@ -129,7 +130,7 @@ def measure(table: Table) -> tuple[float, float, float]:
         return list(csv.reader(io.StringIO(body.decode(), newline=""), delimiter=table.mapping.delimiter))
 
     def made() -> object:
-        return convert(InputFile("table.csv", body), table.mapping, Target(declared, "/bench"))
+        return convert(InputFile("table.csv", body), table.mapping, FileTarget(declared, "/bench"))
 
     return cpu_s(read, collector=True), cpu_s(read), cpu_s(made)
 

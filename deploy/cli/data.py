@@ -27,7 +27,7 @@ from services.data.files.reader import FileReader
 from services.data.kinds import labels_of
 from services.data.limits import MAX_DATASET_BYTES
 from services.data.sources.config import layout_of
-from services.data.sources.tables import MappedTable
+from services.data.sources.tables import MAPPED_SUFFIXES, MappedTable
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -136,6 +136,11 @@ def put_command(
             lambda: _put_converted(service, _write_key(state_dir, key_file), layout, (file, content), ttl)
         )
     chosen = type_of_file(file, content, media_type, [f"--{name}" for name in of_series])
+
+    if media_type is None and kind_of(chosen) == "bytes" and file.lower().endswith(MAPPED_SUFFIXES):
+        typer.echo(
+            f"stored as bytes; for its values as series: diem sources suggest {file} --layout own.toml", err=True
+        )
 
     async def store() -> None:
         key = _write_key(state_dir, key_file)

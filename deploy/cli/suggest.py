@@ -5,7 +5,6 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -21,12 +20,12 @@ from diem.errors import ConfigurationError
 from diem.process import lifecycle
 from services.data.errors import DataError
 from services.data.files.grid import InputFile
-from services.data.files.inference.draft import Question
-from services.data.files.layout_text import source_text
+from services.data.files.layout_text import layout_text, source_text
+from services.data.files.presets import load_preset
 from services.data.files.reader import FileReader
-from services.data.files.sample import Sample, read_sample
-from services.data.files.suggest import ANSWERS, Suggestion
+from services.data.files.sample import FileSample, read_sample
 from services.data.files.suggested_source import as_json, points_of
+from services.data.files.suggestion import ANSWERS, Question, Suggestion
 from services.data.kinds import SERIES
 from services.data.kinds.series import parse_resolution
 from services.data.sources.config import BadConfig, load
@@ -50,10 +49,8 @@ class Origin(NamedTuple):
 
     fields: dict[str, Any]
     polling: dict[str, Any]
-    sample: Sample
+    sample: FileSample
     problems: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-    """Other files of the directory, which a source with a prefix has, too."""
 
 
 def suggest_command(
@@ -72,6 +69,10 @@ def suggest_command(
         str | None, typer.Option(help="Of the source and its endpoints. Default: that of the file.")
     ] = None,
     write: Annotated[bool, typer.Option("--write", help="Add the table to diem.toml.")] = False,
+    layout: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="Write the layout to a file, for `diem put --preset FILE.toml`."),
+    ] = None,
     config: ConfigOption = None,
     as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
@@ -89,9 +90,6 @@ def suggest_command(
                 )
         except DataError as error:
             raise UnusableFile(place, str(error)) from None
-        if made.is_several and origin.others:
-            reason = f"{amount(len(origin.others), 'other file')} there are read as well, such as {origin.others[0]}"
-            made = replace(made, questions=[*made.questions, Question("path", str(origin.fields["path"]), reason)])
         table = "" if made.problem else source_table(origin, made)
         failed.extend([made.problem, *origin.problems] if made.problem else origin.problems)
         if as_json_:
@@ -100,9 +98,11 @@ def suggest_command(
             console = plain_console()
             for part in render(place, origin, made, table):
                 console.print(part, soft_wrap=True)
+        if layout is not None and not made.problem:
+            write_layout(layout, made)
         if write and not failed:
             add_table(target, made.name, _commented(table, made.questions))
-            typer.echo(f"added to {target}; try it with `diem sources check`", err=True)
+            typer.echo(f"added to {target}: try it with `diem sources check`, and restart `diem up`", err=True)
 
     code = run_change(attempt)
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and failed else code
@@ -144,19 +144,16 @@ def _read(place: str, config: Path) -> Origin:
     if directory.startswith(".."):
         directory = str(path.resolve().parent)
     problems = []
-    others = sorted(
-        each.name for each in path.parent.iterdir() if each.name.lower().endswith(MAPPED_SUFFIXES) and each != path
-    )
     if not path.name.lower().endswith(MAPPED_SUFFIXES):
         problems.append(f"sources read files named {', '.join(MAPPED_SUFFIXES)}: rename {path.name}")
     if sample.size > MAX_SOURCE_BYTES:
         problems.append(f"sources read at most {data_size(MAX_SOURCE_BYTES)} of a file: split it")
     size = {"max_bytes": MAX_SOURCE_BYTES} if sample.size > SOURCE_BYTES else {}
     fields = {"type": "directory", "path": directory, "file": path.name}
-    return Origin(fields, size, sample, tuple(problems), tuple(others))
+    return Origin(fields, size, sample, tuple(problems))
 
 
-async def _download(url: str) -> Sample:
+async def _download(url: str) -> FileSample:
     budget = ReadBudget()
     try:
         async with asyncio.timeout(TIMEOUT_S), make_client(TIMEOUT_S, BoundedTransport(budget)) as client:
@@ -168,7 +165,7 @@ async def _download(url: str) -> Sample:
     if answer is None:
         raise UnusableFile(url, "an answer without content")
     file = InputFile(httpx.URL(url).path, answer.body, answer.content_type)
-    return Sample(file, len(answer.body), is_whole=True)
+    return FileSample(file, len(answer.body), is_whole=True)
 
 
 def _template(origin: Origin) -> str:
@@ -178,8 +175,6 @@ def _template(origin: Origin) -> str:
 def source_table(origin: Origin, made: Suggestion) -> str:
     """Return the table of a suggestion as TOML."""
     fields, keys = {**origin.fields}, dict(made.keys)
-    if made.is_several:
-        fields.pop("file", None)
     polling = dict(origin.polling)
     if fields["type"] == "http":
         polling["every"] = _interval(made)
@@ -308,6 +303,18 @@ def add_table(config: Path, name: str, table: str) -> None:
         raise UnusableFile(config, error.strerror or "it cannot be written") from None
     finally:
         draft.unlink(missing_ok=True)
+
+
+def write_layout(file: Path, made: Suggestion) -> None:
+    """Write the layout of a suggestion. Raises ``UnusableFile``."""
+    fields = {key: value for key, value in made.fields.items() if key not in {"endpoint", "prefix"}}
+    preset = load_preset(made.preset, Path()) if made.preset else {}
+    mapping = {**preset.pop("mapping", {}), **made.keys}
+    try:
+        file.write_text(_commented(layout_text({**preset, **fields}, mapping), made.questions), encoding="utf-8")
+    except OSError as error:
+        raise UnusableFile(file, error.strerror or "it cannot be written") from None
+    typer.echo(f"written: {file}; store the file with `diem put ENDPOINT FILE --preset {file}`", err=True)
 
 
 def block_chart(values: Sequence[float | None], width: int) -> str:

@@ -99,8 +99,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         clock,
         access=access,
         sources=sources.public_status,
-        convert=user_files.convert,
-        suggest=user_files.suggest,
+        files=user_files,
     )
     feed = FeedServer(store)
     store.index.subscribe(feed.changed)

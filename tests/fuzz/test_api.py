@@ -40,6 +40,7 @@ from services.data.api.page import openapi
 from services.data.api.write_stream import NDJSON
 from services.data.kinds import Body, Representation, kind_of
 from services.data.store import Store
+from tests.support.file_threads import FileThreads
 
 KEY = "a-write-key-of-the-tests"
 PLANS = AccessPlans([AccessPlan("fuzz", per_minute=10**6, per_day=10**6)])
@@ -77,7 +78,9 @@ class Served:
                 clock = SystemClock()
                 access = Access(PLANS, ApiKeys([API_KEY]), store, clock)
                 await store.writer.put([*EXAMPLES_BY_TYPE.values()])
-                self._api = make_api(store, SharedKey(KEY), lambda _endpoint: None, options, clock, access=access).app
+                self._api = make_api(
+                    store, SharedKey(KEY), lambda _endpoint: None, options, clock, access=access, files=FileThreads()
+                ).app
                 await receive()
                 await send({"type": "lifespan.startup.complete"})
                 await receive()

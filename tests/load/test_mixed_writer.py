@@ -18,6 +18,7 @@ from tests.load.mixed_writer import OPERATIONS, MixedWriter
 from tests.oracle import History, Kind, Uncertain, judge
 from tests.oracle.mutate import CONTROLS, EXPECTED
 from tests.oracle.violations import StoreLost
+from tests.support.file_threads import FILES
 
 KEY = "the-write-key-of-a-test"
 NOTICES = Prefix(f"{mix.ROOT}{mix.NOTICES}", kind="notice", url=mix.URL)
@@ -31,7 +32,7 @@ async def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     monkeypatch.setattr(mixed_writer, "DELETE_EVERY", 5)
     store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=SystemClock())
     options = ApiOptions(page_dir=tmp_path, prefixes=Prefixes.of_all([NOTICES]))
-    api = make_api(store, SharedKey(KEY), lambda _endpoint: None, options)
+    api = make_api(store, SharedKey(KEY), lambda _endpoint: None, options, files=FILES)
     transport = httpx.ASGITransport(api.app, client=("127.0.0.1", 50000))
     names = mix.names_of(40)
     async with store.serving():

@@ -41,8 +41,7 @@ from services.data.api.status import PATH as SOURCES
 from services.data.api.status import SourcesApi, SourcesStatus, UsageApi, no_sources
 from services.data.api.tokens import TokensApi
 from services.data.api.write_stream import StreamApi
-from services.data.files.convert import Converter, in_thread
-from services.data.files.suggest import Suggester, suggest_in_thread
+from services.data.files.suggestion import FileWork
 from services.data.kinds.prefixes import Prefixes
 from services.data.limits import CONCURRENT_READS, DATASET_BYTES, READ_RATE, READ_RATE_LOOPBACK
 from services.data.store import Store
@@ -101,8 +100,7 @@ def make_api(
     *,
     access: Access | None = None,
     sources: SourcesStatus = no_sources,
-    convert: Converter = in_thread,
-    suggest: Suggester = suggest_in_thread,
+    files: FileWork,
 ) -> Api:
     """Return the application of the public listener: the routes behind their guard, and their fast paths."""
     clock = clock or SystemClock()
@@ -129,7 +127,7 @@ def make_api(
             Route("/v1/endpoints", data.catalogue, methods=["GET"]),
             Route(PREFIX, data.put_bulk, methods=["PUT"]),
             Route(PREFIX, StreamApi(store, door).post, methods=["POST"]),
-            Route(FILES, FilesApi(store, door, convert, suggest).post, methods=["POST"]),
+            Route(FILES, FilesApi(store, door, files).post, methods=["POST"]),
             Route(_ENDPOINT, ReadApi(reads).read, methods=["GET"]),
             Route(_ENDPOINT, data.put, methods=["PUT"]),
             Route(_ENDPOINT, data.patch, methods=["PATCH"]),

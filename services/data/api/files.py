@@ -21,11 +21,10 @@ from services.data.api.door import WriteDoor, answer_of, record_writes
 from services.data.api.guard import unauthorised_write, writer_of
 from services.data.api.requests import coding_refusal, idempotency_key
 from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody
-from services.data.files.convert import Converter, in_thread
 from services.data.files.grid import InputFile
 from services.data.files.layout_text import layout_text
 from services.data.files.presets import load_preset, presets
-from services.data.files.suggest import Suggester, Suggestion, suggest_in_thread
+from services.data.files.suggestion import FileWork, Suggestion
 from services.data.kinds import Representation
 from services.data.large import run_sized
 from services.data.sources.config import layout_in
@@ -53,22 +52,18 @@ _SMALLER: Final = "split it, read it by a [[source]] of diem.toml, or raise DIEM
 
 
 class FilesApi:
-    """Handler of the resource. Converting takes a thread or a process; at most :data:`AT_ONCE` files are in memory.
+    """Handler of the resource. Converting takes a process of its own; at most :data:`AT_ONCE` files are in memory.
 
     Args:
         store: of the data.
         door: of writes.
-        convert: converts a file beside the event loop.
-        suggest: suggests the layout of one, likewise.
+        files: converts files, and suggests their layouts.
     """
 
-    def __init__(
-        self, store: Store, door: WriteDoor, convert: Converter = in_thread, suggest: Suggester = suggest_in_thread
-    ) -> None:
+    def __init__(self, store: Store, door: WriteDoor, files: FileWork) -> None:
         self._store = store
         self._door = door
-        self._convert = convert
-        self._suggest = suggest
+        self._files = files
         self._free = asyncio.Semaphore(AT_ONCE)
 
     async def post(self, request: Request) -> Response:
@@ -89,7 +84,7 @@ class FilesApi:
             file = InputFile(query.get("name", "file"), body, request.headers.get("content-type", ""))
             if layout is None:
                 return _json(await self._suggestion(file))
-            found = await self._checked(await self._convert(file, layout.mapping, layout.target), writer)
+            found = await self._checked(await self._files.convert(file, layout.mapping, layout.target), writer)
             if query.get("preview") == "true":
                 return _json(await _described(found, layout.zone))
             return await self._store_all(request, writer, body, found)
@@ -110,7 +105,7 @@ class FilesApi:
             raise DatasetTooLarge(f"{error}: {_SMALLER}") from None
 
     async def _suggestion(self, file: InputFile) -> dict[str, Any]:
-        made = await self._suggest(file)
+        made = await self._files.suggest(file)
         fields = {**(load_preset(made.preset, Path()) if made.preset else {}), **made.fields}
         described = await _described(made.found, fields.get("zone", "UTC"))
         return {**_suggested(made), "presets": presets(), **described}

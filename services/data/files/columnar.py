@@ -13,7 +13,7 @@ import pyarrow.compute
 from pyarrow import parquet as pq
 
 from services.data.errors import InvalidDataset, MalformedBody
-from services.data.files.grid import CHUNK_ROWS, Cell, Chunk, Grid, Limits
+from services.data.files.grid import CHUNK_ROWS, Cell, Chunk, FileLimits, Grid
 from services.data.files.mapping import Mapping
 
 _MAX_THRIFT: Final = 1_000_000
@@ -22,7 +22,7 @@ _INDEX: Final = "__index_level_0__"
 """Name that pandas gives to an index without one."""
 
 
-def read_parquet(body: bytes, mapping: Mapping, limits: Limits, file: str = "") -> Grid:  # noqa: ARG001  # as the others
+def read_parquet(body: bytes, mapping: Mapping, limits: FileLimits, file: str = "") -> Grid:  # noqa: ARG001  # as the others
     """Return the rows; an index of pandas without a name is the column ``time``, unless there is one.
 
     Times and dates are texts in ISO 8601, with ``Z`` if they are instants; numbers stay numbers, NaN is a gap. Lists,
@@ -59,7 +59,7 @@ def _damage_named(file: str) -> Iterator[None]:
         raise MalformedBody(f"{where}not Parquet, or incomplete: {message[:120]}") from None
 
 
-def _check(known: Any, names: Sequence[str], limits: Limits, file: str) -> None:  # noqa: ANN401  # it has no types
+def _check(known: Any, names: Sequence[str], limits: FileLimits, file: str) -> None:  # noqa: ANN401  # it has no types
     if known.num_columns > limits.columns:
         raise InvalidDataset(f"more than {limits.columns} columns", file)
     if len(set(names)) != len(names):
@@ -78,7 +78,7 @@ def _is_read(kind: Any) -> bool:  # noqa: ANN401
     return not any(test(kind) for test in tests)
 
 
-def _chunks(body: bytes, known: Any, names: Sequence[str], limits: Limits, file: str) -> Iterator[Chunk]:  # noqa: ANN401
+def _chunks(body: bytes, known: Any, names: Sequence[str], limits: FileLimits, file: str) -> Iterator[Chunk]:  # noqa: ANN401
     before = 0
     # Columns stay dictionary-encoded, so as not to multiply a text by the rows that refer to it.
     with _damage_named(file), pq.ParquetFile(pa.BufferReader(body), metadata=known, read_dictionary=names) as opened:
@@ -90,7 +90,7 @@ def _chunks(body: bytes, known: Any, names: Sequence[str], limits: Limits, file:
                 raise InvalidDataset("more rows than the file states", file)
 
 
-def _cells(column: Any, name: str, limits: Limits, file: str) -> list[Cell]:  # noqa: ANN401
+def _cells(column: Any, name: str, limits: FileLimits, file: str) -> list[Cell]:  # noqa: ANN401
     """Return the cells of a column of a batch."""
     if pa.types.is_dictionary(column.type):
         if not pa.types.is_primitive(column.type.value_type):

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -16,46 +16,22 @@ from diem.protocol.media_types import DOCUMENT
 from services.data.errors import InvalidDataset, MissingPackage, NoRows
 from services.data.files.columns import Columns
 from services.data.files.delimited import read_delimited
-from services.data.files.grid import Cell, Grid, InputFile, Limits
-from services.data.files.instants import Time, TimeReader
+from services.data.files.grid import DEFAULT_LIMITS, Cell, FileLimits, Grid, InputFile
+from services.data.files.instants import CellTimes, Time
 from services.data.files.mapping import Mapping
 from services.data.files.names import COLUMN, FILE, fields_of, fill, split_heading
 from services.data.files.numbers import BadCell, NumberReader
 from services.data.files.series_builder import SeriesBuilder
+from services.data.files.target import FileTarget
 from services.data.files.unpack import Member, text_of, unpack
 from services.data.kinds import KINDS, Representation
 from services.data.kinds.kind import MAX_TITLE, Body
-from services.data.kinds.series import Declared, parse_resolution
+from services.data.kinds.series import parse_resolution
 from services.data.kinds.series.form import Value, number
 
-DEFAULT_LIMITS: Final = Limits()
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 _NUMBER: Final = re.compile(r"\d+", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The endpoints of a file, and what is declared of them.
-
-    Attributes:
-        declared: of the only endpoint, or of those below ``prefix``. name: template of names if the mapping has none.
-    """
-
-    declared: Declared
-    prefix: str = ""
-    name: str = ""
-
-
-Converter = Callable[[InputFile, Mapping, Target], Awaitable[list[Representation]]]
-"""What :func:`convert` does, beside the event loop."""
-
-
-async def in_thread(file: InputFile, mapping: Mapping, target: Target) -> list[Representation]:
-    """Convert in a thread of this process."""
-    import asyncio  # noqa: PLC0415  # as in services.data.large
-
-    return await asyncio.to_thread(convert, file, mapping, target)
 
 
 class _Rows(Protocol):
@@ -66,7 +42,9 @@ class _Rows(Protocol):
     def finish(self) -> list[Representation]: ...
 
 
-def convert(file: InputFile, mapping: Mapping, target: Target, limits: Limits = DEFAULT_LIMITS) -> list[Representation]:
+def convert(
+    file: InputFile, mapping: Mapping, target: FileTarget, limits: FileLimits = DEFAULT_LIMITS
+) -> list[Representation]:
     """Return the contents of a file's endpoints, in the order in which they appear.
 
     Raises:
@@ -83,7 +61,7 @@ def convert(file: InputFile, mapping: Mapping, target: Target, limits: Limits = 
     return found
 
 
-def read_grid(member: Member, mapping: Mapping, limits: Limits) -> Grid:
+def read_grid(member: Member, mapping: Mapping, limits: FileLimits) -> Grid:
     """Read a member, by a library that is imported only where it is needed. Raises DataError."""
     match member.format:
         case "csv":
@@ -108,7 +86,7 @@ def read_grid(member: Member, mapping: Mapping, limits: Limits) -> Grid:
 class _Names:
     """Names of endpoints from headings, cells and the name of the file."""
 
-    def __init__(self, mapping: Mapping, target: Target, limits: Limits) -> None:
+    def __init__(self, mapping: Mapping, target: FileTarget, limits: FileLimits) -> None:
         several = mapping.is_several
         self._endpoint, self._prefix = target.declared.endpoint, target.prefix
         self.template = mapping.name or target.name or ("{column}" if several else "")
@@ -154,12 +132,12 @@ def _stem(file: str) -> str:
 class _Series:
     """Collects the points of series."""
 
-    def __init__(self, mapping: Mapping, target: Target, names: _Names) -> None:
+    def __init__(self, mapping: Mapping, target: FileTarget, names: _Names) -> None:
         self._mapping = mapping
         self._declared = target.declared
         self._names = names
         clock = target.declared.clock
-        self._times = TimeReader(mapping, "UTC" if clock is None else clock.zone.key)
+        self._times = CellTimes(mapping, "UTC" if clock is None else clock.zone.key)
         self._numbers = NumberReader(mapping)
         self._found: dict[str, SeriesBuilder] = {}
 

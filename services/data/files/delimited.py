@@ -7,7 +7,7 @@ from itertools import compress, islice
 from typing import Any, Final, NamedTuple
 
 from services.data.errors import InvalidDataset
-from services.data.files.grid import CHUNK_ROWS, Chunk, Grid, Limits
+from services.data.files.grid import CHUNK_ROWS, Chunk, FileLimits, Grid
 from services.data.files.mapping import Mapping
 
 MAX_LINE: Final = 1_000_000
@@ -17,7 +17,7 @@ DELIMITERS: Final = ";\t|,"
 Row = list[str]
 
 
-def read_delimited(text: str, mapping: Mapping, limits: Limits, file: str = "") -> Grid:
+def read_delimited(text: str, mapping: Mapping, limits: FileLimits, file: str = "") -> Grid:
     """Return the rows below the header; columns without a header are named 1, 2, and so on.
 
     Empty lines and comments are left out, as are empty cells beyond the last column.
@@ -132,7 +132,7 @@ def _head(row: Row, width: int) -> Row:
     return [cell.strip() for cell in row[:width]]
 
 
-def _chunks(lines: _Lines, first: _Batch, width: int, limits: Limits) -> Iterator[Chunk]:
+def _chunks(lines: _Lines, first: _Batch, width: int, limits: FileLimits) -> Iterator[Chunk]:
     table, count = lines.mapping.table, 0
     batch = first if first.rows else lines.take(CHUNK_ROWS)
     while batch.rows:

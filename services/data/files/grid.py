@@ -49,7 +49,7 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FileLimits:
     """Bounds of one file, and of what is decoded from it."""
 
     decoded_bytes: int = 256 * 1024 * 1024
@@ -62,3 +62,6 @@ class Limits:
     depth: int = 64
     """Levels of JSON and XML."""
     endpoints: int = 10_000
+
+
+DEFAULT_LIMITS: Final = FileLimits()

@@ -18,7 +18,7 @@ MAX_KNOWN: Final = 200_000
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
-class TimeReader:
+class CellTimes:
     """Reads columns of times by a mapping; times without an offset are local times of a zone.
 
     Equal texts are parsed once: files repeat their times, for every series or column.

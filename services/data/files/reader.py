@@ -16,12 +16,11 @@ import orjson
 
 from diem.protocol.media_types import SERIES
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset, MalformedBody, MissingPackage, WrongUnit
-from services.data.files.convert import DEFAULT_LIMITS, Target
-from services.data.files.grid import InputFile, Limits
-from services.data.files.inference.draft import Note, Question
+from services.data.files.frames import CONVERT, DEFAULT_BOUNDS, FRAME, SUGGEST, Bounds
+from services.data.files.grid import DEFAULT_LIMITS, FileLimits, InputFile
 from services.data.files.mapping import Mapping
-from services.data.files.suggest import Suggestion
-from services.data.files.worker import CONVERT, DEFAULT_BOUNDS, FRAME, SUGGEST, Bounds
+from services.data.files.suggestion import Note, Question, Suggestion
+from services.data.files.target import FileTarget
 from services.data.kinds import Representation
 from services.data.kinds.series import Dataset
 
@@ -62,7 +61,7 @@ class FileReader:
     """
 
     def __init__(
-        self, limits: Limits = DEFAULT_LIMITS, bounds: Bounds = DEFAULT_BOUNDS, *, idle_s: float = IDLE_S
+        self, limits: FileLimits = DEFAULT_LIMITS, bounds: Bounds = DEFAULT_BOUNDS, *, idle_s: float = IDLE_S
     ) -> None:
         self._limits = limits
         self._bounds = bounds
@@ -85,7 +84,7 @@ class FileReader:
         """The process, if there is one."""
         return None if self._worker is None else self._worker.process.pid
 
-    async def convert(self, file: InputFile, mapping: Mapping, target: Target) -> list[Representation]:
+    async def convert(self, file: InputFile, mapping: Mapping, target: FileTarget) -> list[Representation]:
         """Return what :func:`services.data.files.convert.convert` does, and raise what it raises.
 
         Raises:
@@ -196,7 +195,7 @@ class _Worker:
         )
         return cls(process)
 
-    async def exchange(self, request: bytes, body: bytes, limits: Limits) -> Answer | DataError:
+    async def exchange(self, request: bytes, body: bytes, limits: FileLimits) -> Answer | DataError:
         """Return the answer to a request. Raises _Broken."""
         with contextlib.suppress(ConnectionError):  # it may have ended; its exit code says why
             self._stdin.write(FRAME.pack(len(request), len(body)))
@@ -212,7 +211,7 @@ class _Worker:
             found.append(_representation(head, content))
         raise _Broken("too many answers")
 
-    async def _frame(self, limits: Limits) -> tuple[dict[str, Any], bytes]:
+    async def _frame(self, limits: FileLimits) -> tuple[dict[str, Any], bytes]:
         try:
             head_bytes, content_bytes = FRAME.unpack(await self._stdout.readexactly(FRAME.size))
             if head_bytes > _MAX_HEAD or content_bytes > limits.decoded_bytes:

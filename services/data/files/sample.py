@@ -28,7 +28,7 @@ _XML: Final = re.compile(rb"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<(/?)([\w:.
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 
 
-class Sample(NamedTuple):
+class FileSample(NamedTuple):
     """A file, or parts of it; ``size`` is that of the file in bytes."""
 
     file: InputFile
@@ -36,7 +36,7 @@ class Sample(NamedTuple):
     is_whole: bool
 
 
-def read_sample(path: Path) -> Sample:
+def read_sample(path: Path) -> FileSample:
     """Read a sample of at most a few megabytes.
 
     Raises:
@@ -47,18 +47,18 @@ def read_sample(path: Path) -> Sample:
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES + TAIL_BYTES)
         if len(head) >= size:
-            return Sample(InputFile(path.name, head), size, is_whole=True)
+            return FileSample(InputFile(path.name, head), size, is_whole=True)
         if head.startswith(_ZIP) and not _is_workbook(path):
-            return Sample(InputFile(path.name, _archive(path)), size, is_whole=False)
+            return FileSample(InputFile(path.name, _archive(path)), size, is_whole=False)
         if head.startswith((*_WHOLE, _ZIP)):
             if size > WHOLE_BYTES:
                 raise DatasetTooLarge(f"{path.name} has {size} bytes: of its format, at most are {WHOLE_BYTES}")
-            return Sample(InputFile(path.name, head + file.read()), size, is_whole=True)
+            return FileSample(InputFile(path.name, head + file.read()), size, is_whole=True)
         if head.startswith(_GZIP):
             text = zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
-            return Sample(InputFile(path.name, gzip.compress(cut(text), 1)), size, is_whole=False)
+            return FileSample(InputFile(path.name, gzip.compress(cut(text), 1)), size, is_whole=False)
         file.seek(size - TAIL_BYTES)
-        return Sample(InputFile(path.name, cut(head[:HEAD_BYTES], file.read(TAIL_BYTES))), size, is_whole=False)
+        return FileSample(InputFile(path.name, cut(head[:HEAD_BYTES], file.read(TAIL_BYTES))), size, is_whole=False)
 
 
 def shortened(file: InputFile) -> InputFile:

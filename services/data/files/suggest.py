@@ -3,12 +3,11 @@
 Pure. What is shown comes from :func:`convert` with the suggested mapping, so that it is true.
 """
 
-import asyncio
 import io
 import re
 import zipfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from glob import escape
 from itertools import islice
@@ -18,10 +17,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from services.data.errors import DataError, InvalidDataset
-from services.data.files.convert import Target, convert, read_grid
-from services.data.files.grid import Grid, InputFile, Limits
-from services.data.files.inference.cells import Table
-from services.data.files.inference.draft import Draft, Note, Question
+from services.data.files.convert import convert, read_grid
+from services.data.files.grid import FileLimits, Grid, InputFile
+from services.data.files.inference.cells import SampleTable
+from services.data.files.inference.draft import Draft
 from services.data.files.inference.encodings import infer_encoding
 from services.data.files.inference.layout import header_rows, infer_layouts
 from services.data.files.inference.paths import row_paths
@@ -32,6 +31,8 @@ from services.data.files.mapping import Mapping as Keys
 from services.data.files.names import fields_of, segment, split_heading
 from services.data.files.presets import load_preset, presets
 from services.data.files.sample import shortened
+from services.data.files.suggestion import Note, Question, Suggestion
+from services.data.files.target import FileTarget
 from services.data.files.unpack import SUFFIXES, Member, unpack
 from services.data.kinds import Representation
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock
@@ -41,46 +42,10 @@ MAX_ROWS: Final = 50_000
 MAX_MEMBERS: Final = 20
 """Members of an archive which are inspected."""
 _MAX_HEADER_ROWS: Final = 400
-LIMITS: Final = Limits(decoded_bytes=64 * 1024 * 1024, rows=200_000, cells=5_000_000, columns=2_000)
+LIMITS: Final = FileLimits(decoded_bytes=64 * 1024 * 1024, rows=200_000, cells=5_000_000, columns=2_000)
 COLUMN_TEMPLATE: Final = "{column}"
-ANSWERS: Final = ("zone", "unit", "resolution", "time_format", "decimal", "stamp")
-"""What a user may state, because a file does not prove it."""
 _OFF_GRID: Final = re.compile(r"is not on the grid|is not the start of a")
 _DATE: Final = re.compile(r"[-_. ]*\d{4,}(?:-\d\d)*")
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """A source for a file.
-
-    Attributes:
-        fields: of the table ``[[source]]``. keys: of its mapping. preset: instead of all keys and some fields. notes:
-        what the file shows. questions: what it does not prove. found: what would be published. problem: why nothing
-        would be.
-    """
-
-    name: str
-    fields: dict[str, Any]
-    keys: dict[str, Any] = field(default_factory=dict)
-    preset: str = ""
-    notes: Sequence[Note] = ()
-    questions: Sequence[Question] = ()
-    found: Sequence[Representation] = ()
-    problem: str = ""
-
-    @property
-    def is_several(self) -> bool:
-        """True if there are several endpoints, below a prefix."""
-        return "prefix" in self.fields
-
-
-Suggester = Callable[[InputFile], Awaitable[Suggestion]]
-"""What :func:`suggest` does, beside the event loop."""
-
-
-async def suggest_in_thread(file: InputFile) -> Suggestion:
-    """Suggest in a thread of this process."""
-    return await asyncio.to_thread(suggest, file)
 
 
 def suggest(
@@ -170,10 +135,10 @@ def _irregular(file: InputFile, made: Suggestion, problem: str) -> Suggestion | 
     return replace(made, fields=fields, found=found, questions=[*rest, question])
 
 
-def _target(fields: Mapping[str, Any]) -> Target:
+def _target(fields: Mapping[str, Any]) -> FileTarget:
     common = EndpointDeclaration(fields.get("unit"), fields.get("resolution"), quantity=fields.get("quantity", ""))
     clock = LocalClock(fields.get("zone", "UTC"))
-    return Target(Declared(fields.get("endpoint"), common, clock=clock), fields.get("prefix", ""))
+    return FileTarget(Declared(fields.get("endpoint"), common, clock=clock), fields.get("prefix", ""))
 
 
 def _name(file: str) -> str:
@@ -285,7 +250,7 @@ def _drafted(
         rows = [row for row, _ in _rows(grid, MAX_ROWS)]
     except DataError as error:
         return Draft(keys, problem=str(error))
-    draft = infer_table(Table(grid.columns, rows, context, known, units=units, is_tree=is_tree))
+    draft = infer_table(SampleTable(grid.columns, rows, context, known, units=units, is_tree=is_tree))
     draft.keys = keys | draft.keys
     return draft
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from services.data.files.suggest import Suggestion
+from services.data.files.suggestion import Suggestion
 from services.data.kinds import SERIES, Representation
 
 

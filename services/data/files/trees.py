@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 
 from services.data.errors import InvalidDataset, MalformedBody, NoRows
-from services.data.files.grid import CHUNK_ROWS, Cell, Chunk, Grid, Limits
+from services.data.files.grid import CHUNK_ROWS, Cell, Chunk, FileLimits, Grid
 from services.data.files.mapping import ALL, Mapping
 from services.data.files.unpack import decode
 
@@ -35,7 +35,7 @@ _SHOWN: Final = 200
 Cells = dict[str, Any]
 
 
-def read_json(body: bytes, mapping: Mapping, limits: Limits, file: str = "") -> Grid:
+def read_json(body: bytes, mapping: Mapping, limits: FileLimits, file: str = "") -> Grid:
     """Return the rows at the path ``mapping.rows``; cells keep their types, and NaN and Infinity are gaps.
 
     - The path: arrays on the way are iterated, or one element is taken by its number from 1; ``*`` is any member, whose
@@ -53,7 +53,7 @@ def read_json(body: bytes, mapping: Mapping, limits: Limits, file: str = "") -> 
     return _Rows(mapping, limits, file).grid(_json(body, mapping, limits, file))
 
 
-def read_xml(body: bytes, mapping: Mapping, limits: Limits, file: str = "") -> Grid:
+def read_xml(body: bytes, mapping: Mapping, limits: FileLimits, file: str = "") -> Grid:
     """Return the rows at the path ``mapping.rows`` below the root element, as :func:`read_json` does; cells are texts.
 
     Members are elements and, as ``@name``, attributes; prefixes of namespaces are left out.
@@ -67,7 +67,7 @@ def read_xml(body: bytes, mapping: Mapping, limits: Limits, file: str = "") -> G
     return _Rows(mapping, limits, file, rest if first == root else mapping.rows).grid(value)
 
 
-def read_tree(body: bytes, form: Literal["json", "xml"], limits: Limits) -> Any:  # noqa: ANN401  # any JSON value
+def read_tree(body: bytes, form: Literal["json", "xml"], limits: FileLimits) -> Any:  # noqa: ANN401  # any JSON value
     """Return the value of a body; that of XML is the value of the root element.
 
     Raises:
@@ -76,7 +76,7 @@ def read_tree(body: bytes, form: Literal["json", "xml"], limits: Limits) -> Any:
     return _json(body, Mapping(), limits, "") if form == "json" else _Elements(limits, "").parse(body, Mapping())[1]
 
 
-def _json(body: bytes, mapping: Mapping, limits: Limits, file: str) -> Any:  # noqa: ANN401  # any JSON value
+def _json(body: bytes, mapping: Mapping, limits: FileLimits, file: str) -> Any:  # noqa: ANN401  # any JSON value
     where = f"{file}: " if file else ""
     most = limits.rows * _BRACKETS_PER_ROW
     # The parser makes objects of all of it, so bounds come first; those in texts are counted, too.
@@ -105,7 +105,7 @@ def _json_with_nan(body: bytes, where: str) -> Any:  # noqa: ANN401
         raise MalformedBody(f"{where}not JSON: {error} (key: format)") from None
 
 
-def parse_xml(body: bytes, limits: Limits, file: str, mapping: Mapping | None = None) -> tuple[str, Any]:
+def parse_xml(body: bytes, limits: FileLimits, file: str, mapping: Mapping | None = None) -> tuple[str, Any]:
     """Return the name of a document's root element, and its value.
 
     Raises:
@@ -117,7 +117,7 @@ def parse_xml(body: bytes, limits: Limits, file: str, mapping: Mapping | None = 
 class _Elements:
     """Builds values like those of JSON from a document: an element without attributes and elements is a text."""
 
-    def __init__(self, limits: Limits, file: str) -> None:
+    def __init__(self, limits: FileLimits, file: str) -> None:
         self._limits = limits
         self._file = file
         self._node: Cells = {}
@@ -242,7 +242,7 @@ class _Arrays:
 class _Rows:
     """Finds the rows of a value."""
 
-    def __init__(self, mapping: Mapping, limits: Limits, file: str, path: str | None = None) -> None:
+    def __init__(self, mapping: Mapping, limits: FileLimits, file: str, path: str | None = None) -> None:
         self._path = [part for part in (mapping.rows if path is None else path).split("/") if part]
         self._limits = limits
         self._file = file

@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import Final, Literal, NamedTuple
 
 from services.data.errors import InvalidDataset, MalformedBody
-from services.data.files.grid import InputFile, Limits
+from services.data.files.grid import FileLimits, InputFile
 from services.data.files.mapping import Mapping
 
 Format = Literal["csv", "xlsx", "json", "xml", "parquet"]
@@ -90,7 +90,7 @@ class Member(NamedTuple):
     label: str = ""
 
 
-def unpack(file: InputFile, mapping: Mapping, limits: Limits) -> Iterator[Member]:
+def unpack(file: InputFile, mapping: Mapping, limits: FileLimits) -> Iterator[Member]:
     """Yield the files of ``file``: those of an archive with names like ``mapping.member``, or the file itself.
 
     The format is the mapping's, else that of the name, the media type, or the first bytes. Formats that are not text
@@ -120,7 +120,7 @@ class _Input(NamedTuple):
 class _Unpacking:
     """One run, with what is left of the limits."""
 
-    def __init__(self, mapping: Mapping, limits: Limits) -> None:
+    def __init__(self, mapping: Mapping, limits: FileLimits) -> None:
         self._mapping = mapping
         self._limits = limits
         self._left = limits.decoded_bytes
@@ -197,7 +197,7 @@ def gunzip(body: bytes, most: int, label: str = "") -> bytes:
 
 
 @contextmanager
-def open_zip(body: bytes, limits: Limits, label: str = "") -> Iterator[zipfile.ZipFile]:
+def open_zip(body: bytes, limits: FileLimits, label: str = "") -> Iterator[zipfile.ZipFile]:
     """Open a zip archive whose list of files is within the limits; errors of reading it are named.
 
     Raises:
@@ -218,7 +218,7 @@ def open_zip(body: bytes, limits: Limits, label: str = "") -> Iterator[zipfile.Z
         yield archive
 
 
-def _too_large(limits: Limits, label: str) -> InvalidDataset:
+def _too_large(limits: FileLimits, label: str) -> InvalidDataset:
     return InvalidDataset(f"more than {limits.decoded_bytes} bytes in the archive when decompressed", label)
 
 
@@ -253,7 +253,7 @@ def is_workbook(archive: zipfile.ZipFile) -> bool:
     return "[Content_Types].xml" in names or {"mimetype", "content.xml"} <= names
 
 
-def repack(body: bytes, limits: Limits, wanted: Callable[[str], bool], label: str = "") -> bytes:
+def repack(body: bytes, limits: FileLimits, wanted: Callable[[str], bool], label: str = "") -> bytes:
     """Return a zip archive of the wanted files, uncompressed: for readers that decode without a bound.
 
     Raises:

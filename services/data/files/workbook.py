@@ -15,7 +15,7 @@ from typing import Any, Final
 from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, PasswordError, SheetTypeEnum
 
 from services.data.errors import InvalidDataset, MalformedBody
-from services.data.files.grid import CHUNK_ROWS, Cell, Chunk, Grid, Limits
+from services.data.files.grid import CHUNK_ROWS, Cell, Chunk, FileLimits, Grid
 from services.data.files.mapping import Mapping
 from services.data.files.trees import parse_xml
 from services.data.files.unpack import open_zip, repack
@@ -45,7 +45,7 @@ _SHOWN: Final = 200
 """Characters of a list of sheets in an error."""
 
 
-def read_workbook(body: bytes, mapping: Mapping, limits: Limits, file: str = "") -> Grid:
+def read_workbook(body: bytes, mapping: Mapping, limits: FileLimits, file: str = "") -> Grid:
     """Return the rows of a sheet below its header; rows have their numbers in the sheet.
 
     Times and dates are texts in ISO 8601 without an offset, or as ``mapping.time_format``, if there is one column of
@@ -80,7 +80,7 @@ def _damaged(reason: str, file: str) -> MalformedBody:
     return MalformedBody(f"{file}: " * bool(file) + f"not a workbook, or a damaged one: {reason[:120]}")
 
 
-def _too_large(limits: Limits, file: str) -> InvalidDataset:
+def _too_large(limits: FileLimits, file: str) -> InvalidDataset:
     reason = f"the sheet has more than {limits.cells} cells or {limits.columns} columns: are there any far below?"
     return InvalidDataset(reason, file)
 
@@ -95,7 +95,7 @@ def _chosen(names: Sequence[str], mapping: Mapping, file: str) -> str:
     return names[0] if wanted is None else wanted
 
 
-def _checked(body: bytes, mapping: Mapping, limits: Limits, file: str) -> tuple[bytes, str]:
+def _checked(body: bytes, mapping: Mapping, limits: FileLimits, file: str) -> tuple[bytes, str]:
     """Return a workbook that calamine can read within bounds, and the name of its sheet; empty if not known yet."""
     if not body.startswith(b"PK"):
         _check_chains(body, file)
@@ -160,7 +160,9 @@ def _refuse_rings(follows: Sequence[int], file: str) -> None:
             seen[each] = 2
 
 
-def _sheet_part(folder: str, texts: Sequence[bytes], mapping: Mapping, limits: Limits, file: str) -> tuple[str, str]:
+def _sheet_part(
+    folder: str, texts: Sequence[bytes], mapping: Mapping, limits: FileLimits, file: str
+) -> tuple[str, str]:
     """Return the name of the sheet, and of the file with its cells."""
     book, relations = [*map(_as_dict, (parse_xml(text, limits, file)[1] for text in texts)), {}][:2]
     targets = {
@@ -187,7 +189,7 @@ def _elements(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [_as_dict(each) for each in (found if isinstance(found, list) else [found])]
 
 
-def _check_sheet(text: bytes, limits: Limits, file: str) -> None:
+def _check_sheet(text: bytes, limits: FileLimits, file: str) -> None:
     """Check a sheet of Office Open XML: its cells' places, and that formulas have values."""
     columns, rows = set(), set()
     for match in _CELL.finditer(text):
@@ -215,7 +217,7 @@ def _column_number(letters: bytes) -> int:
     return number
 
 
-def _check_content(text: bytes, limits: Limits, file: str) -> None:
+def _check_content(text: bytes, limits: FileLimits, file: str) -> None:
     """Check the sheets of an OpenDocument: how often rows and cells are repeated, and that formulas have values."""
     area = above = width = column = 0
     repeated = 1
@@ -293,7 +295,7 @@ def _rows(sheet: CalamineSheet, cells: _CellReader) -> Iterator[tuple[int, Row]]
             yield number, made
 
 
-def _grid(rows: Iterator[tuple[int, Row]], mapping: Mapping, limits: Limits, file: str) -> Grid:
+def _grid(rows: Iterator[tuple[int, Row]], mapping: Mapping, limits: FileLimits, file: str) -> Grid:
     numbered, comment, first = rows, mapping.comment, mapping.header
     if comment is not None:
         numbered = (each for each in rows if not str(each[1][0]).startswith(comment))
@@ -325,7 +327,7 @@ def _until_empty(rows: Iterator[tuple[int, Row]], before: int) -> Iterator[tuple
         before = number
 
 
-def _chunks(rows: Iterator[tuple[int, Row]], width: int, limits: Limits, file: str) -> Iterator[Chunk]:
+def _chunks(rows: Iterator[tuple[int, Row]], width: int, limits: FileLimits, file: str) -> Iterator[Chunk]:
     cut = ((number, row[:width]) for number, row in rows)
     kept = (each for each in cut if each[1].count(None) < len(each[1]))
     count = 0

@@ -4,37 +4,23 @@ import gc
 import os
 import pickle
 import resource
-import struct
 import sys
 from dataclasses import fields
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final
 
 import orjson
 
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
-from services.data.files.convert import Target, convert
-from services.data.files.grid import InputFile, Limits
+from services.data.files.convert import convert
+from services.data.files.frames import FRAME, SUGGEST, Bounds
+from services.data.files.grid import FileLimits, InputFile
 from services.data.files.mapping import Mapping
+from services.data.files.target import FileTarget
 from services.data.kinds import Representation
 
-FRAME: Final = struct.Struct(">LQ")
-"""Lengths of a head, and of the content after it."""
 _SHOWN: Final = 300
 """Characters of a defect."""
-CONVERT, SUGGEST = "convert", "suggest"
 Head = dict[str, object]
-
-
-class Bounds(NamedTuple):
-    """Of the conversion of one file."""
-
-    memory_bytes: int = 2 * 1024 * 1024 * 1024
-    """Address space of the process."""
-    cpu_s: int = 60
-    wall_s: float = 120.0
-
-
-DEFAULT_BOUNDS: Final = Bounds()
 
 
 def main() -> None:
@@ -73,7 +59,7 @@ def _answer(head: Any, body: bytes) -> list[tuple[Head, bytes]]:  # noqa: ANN401
         return [({"error": "", "text": f"{type(error).__name__}: {error}"[:_SHOWN]}, b"")]
 
 
-def _converted(file: InputFile, mapping: Mapping, target: Target, limits: Limits) -> list[tuple[Head, bytes]]:
+def _converted(file: InputFile, mapping: Mapping, target: FileTarget, limits: FileLimits) -> list[tuple[Head, bytes]]:
     found = convert(file, mapping, target, limits)
     return [*map(_frame, found), ({"done": len(found)}, b"")]
 

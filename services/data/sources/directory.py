@@ -16,10 +16,10 @@ from diem.errors import DiemError
 from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
-from services.data.files.convert import Converter, Target, in_thread
 from services.data.files.grid import InputFile
 from services.data.files.mapping import Mapping
 from services.data.files.names import segment
+from services.data.files.target import Converter, FileTarget
 from services.data.kinds import Representation, series
 from services.data.sources.source import Claim, Fault, Health, Sink, batched, fault_of
 from services.data.sources.tables import SUFFIXES, DirectoryConfig
@@ -157,7 +157,7 @@ class DirectorySource:
         config: DirectoryConfig,
         clock: Clock,
         *,
-        convert: Converter = in_thread,
+        convert: Converter,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._convert = convert
@@ -278,7 +278,9 @@ class DirectorySource:
         declared = config.declared(endpoint)
         if name.lower().endswith(".parquet"):
             unit = None if declared.of(endpoint).unit else "unit"
-            return await self._convert(InputFile(name, body), Mapping(format="parquet", unit=unit), Target(declared))
+            return await self._convert(
+                InputFile(name, body), Mapping(format="parquet", unit=unit), FileTarget(declared)
+            )
         return await asyncio.to_thread(lambda: series.read_table(series.parse_csv(body), declared))
 
     def _report_health(self, faults: int, *, more: bool) -> None:

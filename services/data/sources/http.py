@@ -16,8 +16,8 @@ import structlog
 from diem.process.backoff import retry_after_s
 from diem.process.clock import Clock
 from services.data.errors import DataError, InvalidDataset, NoRows
-from services.data.files.convert import Converter, in_thread
 from services.data.files.grid import InputFile
+from services.data.files.target import Converter
 from services.data.files.unpack import signature_of
 from services.data.kinds import Representation, series
 from services.data.kinds.series import zone
@@ -29,7 +29,7 @@ from services.data.sources.parts import insert, join
 from services.data.sources.retrieval import Retrieved, Retriever
 from services.data.sources.source import Claim, Fault, Health, Sink, StoredState, fault_of
 from services.data.sources.tables import HttpConfig
-from services.data.sources.windows import Mark, MarkFile, Window, days_between
+from services.data.sources.windows import BackfillFile, BackfillMark, RequestedDays, days_between
 
 _ARCHIVES: Final = (b"PK", b"\x1f\x8b")
 _NO_ROWS: Final = "the answer has no rows"
@@ -81,7 +81,7 @@ class HttpSource:
         config: HttpConfig,
         clock: Clock,
         *,
-        convert: Converter = in_thread,
+        convert: Converter,
         sleep: Sleep = asyncio.sleep,
         uniform: Callable[[float, float], float] = random.uniform,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -98,10 +98,10 @@ class HttpSource:
         self._transport = transport
         self._budget = ReadBudget()
         self._retriever = Retriever(config, clock, pacer or HostPacer(clock, sleep), self._budget)
-        self._window = Window(config)
+        self._window = RequestedDays(config)
         self._stored: StoredState | None = None
-        self._marks: MarkFile | None = None
-        self._mark: Mark | None = None
+        self._marks: BackfillFile | None = None
+        self._mark: BackfillMark | None = None
         self._names: set[str] = set()
         self._failures = 0
 
@@ -114,8 +114,8 @@ class HttpSource:
         """Continue what is stored: parts of series are inserted, and a backfill resumes."""
         self._stored = stored
         if self._config.since is not None:
-            self._marks = MarkFile(stored.directory, stored.id, self._config)
-            self._mark = self._marks.read() or Mark(self._config.since)
+            self._marks = BackfillFile(stored.directory, stored.id, self._config)
+            self._mark = self._marks.read() or BackfillMark(self._config.since)
 
     async def run(self, sink: Sink) -> None:
         """Poll until cancelled."""

@@ -15,7 +15,7 @@ from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data.access.rights import ReadRights
 from services.data.errors import InvalidDataset
-from services.data.files.convert import Converter, in_thread
+from services.data.files.target import Converter
 from services.data.kinds import Representation, labels_of
 from services.data.kinds.kind import MAX_TITLE
 from services.data.kinds.prefixes import Prefixes
@@ -117,7 +117,7 @@ class SourceRunner:
 
     @classmethod
     def configured(
-        cls, config: Config, clock: Clock, max_bytes: int = DATASET_BYTES, *, convert: Converter = in_thread
+        cls, config: Config, clock: Clock, max_bytes: int = DATASET_BYTES, *, convert: Converter
     ) -> "SourceRunner":
         """Create the sources of a configuration; ``max_bytes`` is the limit of a dataset's content.
 

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from diem.protocol import endpoints
 from diem.protocol.update import MAX_DATA_BYTES
-from services.data.files.convert import Target
 from services.data.files.mapping import Mapping
+from services.data.files.target import FileTarget
 from services.data.kinds.kind import MAX_TITLE
 from services.data.kinds.prefixes import Fault, Prefix, schema_fault
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock, parse_resolution, unit
@@ -226,10 +226,10 @@ class DataTable(SourceTable):
         return Declared(None, self._common, {name: self.describe(name) for name in self.endpoints}, clock)
 
     @property
-    def target(self) -> Target:
+    def target(self) -> FileTarget:
         """The endpoints of a file with a mapping, named after the file unless rows or columns have names."""
         several = self.mapping is not None and self.mapping.is_several
-        return Target(self.declared(self.endpoint), self.prefix or "", self._name(several=several))
+        return FileTarget(self.declared(self.endpoint), self.prefix or "", self._name(several=several))
 
     def _name(self, *, several: bool) -> str:
         """Return the default template of names."""
@@ -465,5 +465,5 @@ class DirectoryConfig(DataTable):
     def conflicts(cls, given: Collection[str]) -> Iterator[str]:
         """Yield what is wrong with the fields that are ``given``, whatever their values."""
         yield from super().conflicts(given)
-        if ("file" in given) != ("endpoint" in given):
-            yield "file and endpoint belong together"
+        if "endpoint" in given and "file" not in given:
+            yield "endpoint needs file"

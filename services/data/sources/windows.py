@@ -28,7 +28,7 @@ def days_between(first: date, end: date) -> Iterator[date]:
         first += _DAY
 
 
-class Window:
+class RequestedDays:
     """The last days of a source; today alone without ``days``."""
 
     def __init__(self, config: HttpConfig) -> None:
@@ -53,7 +53,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Mark:
+class BackfillMark:
     """Progress of a backfill: all days before ``before`` are done, apart from ``skipped`` ones with invalid data."""
 
     before: date
@@ -74,24 +74,26 @@ class Mark:
         return f"{text}, without {', '.join(self.skipped[:_SHOWN])}{more} (invalid)"
 
 
-class MarkFile:
+class BackfillFile:
     """Keeps the mark of a source beside its store: of another store, or for another request, it does not count."""
 
     def __init__(self, directory: Path, store: str, config: HttpConfig) -> None:
         self._path = directory / f"{config.name}.json"
         self._of = {"store": store, "request": _digest(config)}
 
-    def read(self) -> Mark | None:
+    def read(self) -> BackfillMark | None:
         """Return the mark; None without a valid one."""
         try:
             found = orjson.loads(self._path.read_bytes())
             if any(found[name] != text for name, text in self._of.items()):
                 return None
-            return Mark(date.fromisoformat(found["before"]), [str(date.fromisoformat(day)) for day in found["skipped"]])
+            return BackfillMark(
+                date.fromisoformat(found["before"]), [str(date.fromisoformat(day)) for day in found["skipped"]]
+            )
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def write(self, mark: Mark) -> None:
+    def write(self, mark: BackfillMark) -> None:
         """Replace the mark. Raises OSError."""
         make_private_directory(self._path.parent)
         replace_private(

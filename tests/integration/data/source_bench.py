@@ -14,6 +14,7 @@ from services.data.sources.http import HttpSource
 from services.data.sources.source import StoredState
 from services.data.sources.tables import HttpConfig
 from services.data.store import Store
+from tests.support.file_threads import FILES
 from tests.support.publisher import Publisher
 
 CSV = "time,value\n2026-01-01T00:00:00Z,1\n"
@@ -40,7 +41,7 @@ class Bench:
         """Make the source anew, as a new process does."""
         (config,) = load(self.file).source
         assert isinstance(config, HttpConfig)
-        self.source = HttpSource(config, self.clock, sleep=self._sleep)
+        self.source = HttpSource(config, self.clock, convert=FILES.convert, sleep=self._sleep)
         if self.store is not None:
             state = self.file.parent / "sources"
             self.source.attach(StoredState(self.store.id, state, self.store.reader.current))

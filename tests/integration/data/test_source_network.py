@@ -15,6 +15,7 @@ from services.data.sources import fetch
 from services.data.sources.fetch import READ_BYTES, BoundedTransport, ReadBudget, make_client
 from services.data.sources.http import HttpSource
 from services.data.sources.tables import HttpConfig
+from tests.support.file_threads import FILES
 
 BODY = b"time,value\n2026-01-01T00:00:00Z,1\n"
 
@@ -80,7 +81,7 @@ async def _polls(server: Server, scheme: str, times: int) -> tuple[HttpSource, l
     async def sleep(seconds: float) -> None:
         clock.advance(seconds)
 
-    source = HttpSource(HttpConfig.model_validate({**table, **more}), clock, sleep=sleep)
+    source = HttpSource(HttpConfig.model_validate({**table, **more}), clock, convert=FILES.convert, sleep=sleep)
     stored: list[Representation] = []
 
     async def sink(datasets: Sequence[Representation], *, source: str) -> None:

@@ -1,17 +1,18 @@
 """Pages of results of an HTTP source, and the pace of its requests."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from diem.process.clock import ManualClock, SystemClock
+from diem.process.clock import ManualClock
 from services.data.sources.config import load
+from services.data.sources.http import HttpSource
 from services.data.sources.pacing import HostPacer
-from services.data.sources.trial import try_sources
+from services.data.sources.runner import SourceRunner
 from tests.integration.data.source_bench import Bench
+from tests.support.file_threads import FILES
 from tests.support.publisher import Publisher, Reply, Sent, published
 
 HOURS = [f"2026-01-01T{hour:02}" for hour in range(24)]
@@ -237,19 +238,11 @@ async def test_the_default_pace_leaves_room_for_all_polls_of_a_host() -> None:
     assert slept == [0.1]
 
 
-async def test_the_sources_of_a_configuration_share_a_pace(tmp_path: Path, publisher: Publisher) -> None:
+def test_the_sources_of_a_configuration_share_a_pace(tmp_path: Path, publisher: Publisher) -> None:
     first = Bench(tmp_path, publisher, "per_minute = 600").file.read_text()
     second = first.replace('"p"', '"q"').replace('"/p"', '"/q"')
     (tmp_path / "diem.toml").write_text(first + second)
-    arrivals: list[float] = []
-
-    def answer(_sent: Sent) -> Reply:
-        arrivals.append(asyncio.get_running_loop().time())
-        return table(0)
-
-    publisher.answer = answer
-    began = asyncio.get_running_loop().time()
-    trials = await try_sources(load(tmp_path / "diem.toml"), SystemClock())
-    assert [trial.error for trial in trials] == [None, None]
-    # Not after the first one arrived: it may take long until then.
-    assert arrivals[1] - began > 0.09
+    runner = SourceRunner.configured(load(tmp_path / "diem.toml"), ManualClock(), convert=FILES.convert)
+    sources = [source for source in runner._sources if isinstance(source, HttpSource)]
+    assert len(sources) == 2
+    assert len({id(source._retriever._pacer) for source in sources}) == 1

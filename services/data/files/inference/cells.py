@@ -15,7 +15,7 @@ HOUR: Final = re.compile(r"(?i)^(?:hours?|hr|hrs|hh|stunde|hora|heure|ora|h|time
 """Headings of columns of hours."""
 
 
-class Table:
+class SampleTable:
     """Named columns and rows, and the text around them.
 
     Attributes:

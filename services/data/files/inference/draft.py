@@ -2,23 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Question(NamedTuple):
-    """What the sample does not prove. ``key``: of the source or its mapping. ``assumed``: what the suggestion has."""
-
-    key: str
-    assumed: str
-    reason: str
-    others: tuple[str, ...] = ()
-
-
-class Note(NamedTuple):
-    """What the sample shows."""
-
-    key: str
-    reason: str
+from services.data.files.suggestion import Note, Question
 
 
 @dataclass

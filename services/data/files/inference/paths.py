@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
-from services.data.files.grid import Limits
+from services.data.files.grid import FileLimits
 from services.data.files.inference.times import infer_formats
 from services.data.files.trees import read_tree
 
@@ -14,7 +14,7 @@ MAX_CONTEXT: Final = 200
 _NESTED: Final = frozenset([dict, list])
 
 
-def row_paths(body: bytes, form: Literal["json", "xml"], limits: Limits) -> Iterator[tuple[str, str]]:
+def row_paths(body: bytes, form: Literal["json", "xml"], limits: FileLimits) -> Iterator[tuple[str, str]]:
     """Yield paths to what may be rows, and the texts around them, the likeliest first.
 
     Raises:

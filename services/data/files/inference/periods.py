@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
-from services.data.files.inference.cells import Table
+from services.data.files.inference.cells import SampleTable
 from services.data.files.inference.draft import Draft
 from services.data.files.inference.time_columns import END, IS_TIME, ISSUED, START, Across, TimeColumns
 from services.data.files.inference.times import (
@@ -44,7 +44,7 @@ _MADE: Final = re.compile(r"(?i)(?:generat|erstellt|\bstand\b|as of|download|abr
 class Periods:
     """Adds the resolution, the zone and the stamp to a draft."""
 
-    def __init__(self, table: Table, when: TimeColumns, across: Across | None, draft: Draft) -> None:
+    def __init__(self, table: SampleTable, when: TimeColumns, across: Across | None, draft: Draft) -> None:
         self._table = table
         self._when = when
         self._across = across

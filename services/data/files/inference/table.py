@@ -1,6 +1,6 @@
 """Infers the mapping of a table: its time, its values, their names, units and periods; else a document for each row."""
 
-from services.data.files.inference.cells import Table
+from services.data.files.inference.cells import SampleTable
 from services.data.files.inference.draft import Draft
 from services.data.files.inference.periods import Periods
 from services.data.files.inference.time_columns import TimeFinder, add_time, find_across
@@ -11,7 +11,7 @@ _DOCUMENTS: float = 0.5
 """Score of documents; that of series is higher."""
 
 
-def infer_table(table: Table) -> Draft:
+def infer_table(table: SampleTable) -> Draft:
     """Infer the mapping of a table's columns."""
     draft = Draft(columns=table.names)
     across = find_across(table)
@@ -30,7 +30,7 @@ def infer_table(table: Table) -> Draft:
     return draft
 
 
-def _add_documents(draft: Draft, table: Table) -> None:
+def _add_documents(draft: Draft, table: SampleTable) -> None:
     """Make every row a document, if a column names it."""
     if fault := _unreadable_times(table):
         draft.problem = fault
@@ -54,7 +54,7 @@ def _add_documents(draft: Draft, table: Table) -> None:
     draft.problem = "no column has times, and none has a name for each row"
 
 
-def _unreadable_times(table: Table) -> str:
+def _unreadable_times(table: SampleTable) -> str:
     """Return why a column of times cannot be read; empty: there is none."""
     for name, column in zip(table.names, table.filled, strict=True):
         texts = [cell.strip() for cell in column[:50] if isinstance(cell, str)]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 from services.data.files.grid import Cell
-from services.data.files.inference.cells import HOUR, Table, has_fractions
+from services.data.files.inference.cells import HOUR, SampleTable, has_fractions
 from services.data.files.inference.draft import Draft
 from services.data.files.inference.times import (
     EPOCH,
@@ -88,7 +88,7 @@ class Across(NamedTuple):
     form: TimeFormat | None = None
 
 
-def find_across(table: Table) -> Across | None:
+def find_across(table: SampleTable) -> Across | None:
     """Return the columns whose headings are times of day or periods; None: there are none."""
     columns = [(index, name) for index, name in enumerate(table.names) if name and index in table.numbers.columns]
     clocks = [(index, text) for index, text in columns if re.match(r"\d{1,2}:\d\d", text)]
@@ -104,7 +104,7 @@ def find_across(table: Table) -> Across | None:
 class TimeFinder:
     """Finds the columns of the time of a table."""
 
-    def __init__(self, table: Table, across: Across | None) -> None:
+    def __init__(self, table: SampleTable, across: Across | None) -> None:
         self._table = table
         self._skipped = set(across.columns) if across else set()
         self._is_across = across is not None
@@ -274,7 +274,7 @@ class TimeFinder:
         return bool(texts) and all(text.isdecimal() and int(text) in numbers for text in texts)
 
 
-def add_time(draft: Draft, table: Table, when: TimeColumns, across: Across | None) -> None:
+def add_time(draft: Draft, table: SampleTable, when: TimeColumns, across: Across | None) -> None:
     """Add the keys of the time to a draft."""
     names = [table.label(index) for index in when.columns]
     form = when.form
@@ -306,7 +306,7 @@ def _with_clock(date: str, clock: TimeFormat, cells: Sequence[Cell]) -> TimeForm
     return TimeFormat(f"{date} {clock.format}", clock.interval, padded)
 
 
-def _add_lengths(draft: Draft, table: Table, when: TimeColumns) -> None:
+def _add_lengths(draft: Draft, table: SampleTable, when: TimeColumns) -> None:
     """Add the columns with the length of periods, and with the end until which values stand for missing positions."""
     if (lengths := column_of_lengths(table)) is not None:
         draft.keys["resolution"] = table.label(lengths)
@@ -333,7 +333,7 @@ def _add_lengths(draft: Draft, table: Table, when: TimeColumns) -> None:
         draft.question("until", "", "positions are missing: gaps, or values which last", [table.label(end)])
 
 
-def column_of_lengths(table: Table) -> int | None:
+def column_of_lengths(table: SampleTable) -> int | None:
     """Return the column with lengths of periods such as PT15M; None: there is none."""
     for index, column in enumerate(table.filled):
         texts = {text_of(cell) for cell in column}

@@ -9,7 +9,7 @@ from math import gcd
 from typing import Final, NamedTuple
 
 from services.data.files.grid import Cell
-from services.data.files.instants import Time, TimeReader
+from services.data.files.instants import CellTimes, Time
 from services.data.files.mapping import Mapping
 from services.data.kinds.series.times import DAY_S
 
@@ -82,15 +82,15 @@ class TimeFormat(NamedTuple):
         return self.format in {EPOCH, EPOCH_MS} or any(day in self.format for day in ("%d", "%j"))
 
     @property
-    def reader(self) -> TimeReader:
+    def reader(self) -> CellTimes:
         """Reads its times, local ones as if they were of UTC."""
         return reader(self, "UTC")
 
 
 @lru_cache(maxsize=256)
-def reader(form: TimeFormat, zone: str) -> TimeReader:
+def reader(form: TimeFormat, zone: str) -> CellTimes:
     """Return the reader of a format for a zone."""
-    return TimeReader(Mapping(time_format=form.key, interval=form.interval or None), zone)
+    return CellTimes(Mapping(time_format=form.key, interval=form.interval or None), zone)
 
 
 @lru_cache(maxsize=1)

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Final
 
-from services.data.files.inference.cells import Table, has_fractions
+from services.data.files.inference.cells import SampleTable, has_fractions
 from services.data.files.inference.draft import Draft
 from services.data.files.inference.numbers import NumberStyle, infer_numbers, sentinels
 from services.data.files.inference.time_columns import IS_TIME, Across, TimeColumns
@@ -38,7 +38,7 @@ _ID: Final = re.compile(
 class ValueColumns:
     """Adds the columns of values to a draft, with their names, units and gaps."""
 
-    def __init__(self, table: Table, when: TimeColumns, across: Across | None, draft: Draft) -> None:
+    def __init__(self, table: SampleTable, when: TimeColumns, across: Across | None, draft: Draft) -> None:
         self._table = table
         self._when = when
         self._across = across

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.cli.suggest import block_chart
+from services.data.sources.config import layout_of
 
 Diem = Callable[..., int]
 TABLE = """\
@@ -90,15 +91,20 @@ def test_a_new_diem_toml_is_created_where_it_is_named(diem: Diem, here: Path) ->
     assert (here / "other.toml").read_text() == TABLE
 
 
-def test_several_series_of_a_directory_name_its_other_files(
+def test_several_series_are_of_the_one_file_and_its_layout_can_be_written(
     diem: Diem, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [f"2025-01-01T0{hour}:00Z,{hour},{hour}" for hour in range(9)]
     (here / "in" / "both.csv").write_text("\n".join(["time,a [MW],b [MW]", *rows]))
-    assert diem("sources", "suggest", "in/both.csv") == 0
-    out = capsys.readouterr().out
-    assert 'prefix = "/both"' in out
-    assert "  path = 'in': 1 other file there are read as well, such as load_2025.csv; change the key path" in out
+    assert diem("sources", "suggest", "in/both.csv", "--write", "--layout", "own.toml") == 0
+    told = capsys.readouterr()
+    assert 'file = "both.csv"\nprefix = "/both"' in told.out
+    assert "added to diem.toml: try it with `diem sources check`, and restart `diem up`" in told.err
+    assert (here / "own.toml").read_text().startswith('resolution = "PT1H"\n\n[mapping]\nvalue = ')
+    assert layout_of("own.toml", "/p", {}).prefix == "/p"
+    assert diem("sources", "check", "--json") == 0
+    (checked,) = json.loads(capsys.readouterr().out)["sources"]
+    assert [each["endpoint"] for each in checked["endpoints"]] == ["/both/a", "/both/b"]
 
 
 @pytest.mark.parametrize(

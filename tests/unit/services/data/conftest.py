@@ -15,6 +15,7 @@ from services.data.access.keys import ApiKeys
 from services.data.access.plans import AccessPlans
 from services.data.api import Api, ApiOptions, make_api
 from services.data.store import Store
+from tests.support.file_threads import FILES
 
 WRITE_KEY = "a-write-key-of-the-tests"
 HOUR = "2026-01-01T00:00:00Z"
@@ -70,7 +71,9 @@ async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
     ) -> Api:
         if plans is not None:
             access = Access(plans, ApiKeys(), store, clock)
-        return make_api(of or store, SharedKey(WRITE_KEY), owner_of, replace(base, **options), clock, access=access)
+        return make_api(
+            of or store, SharedKey(WRITE_KEY), owner_of, replace(base, **options), clock, access=access, files=FILES
+        )
 
     def make(
         *, client: str = "127.0.0.1", options: dict[str, Any] | None = None, access: Access | None = None, **more: Any

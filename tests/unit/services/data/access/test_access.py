@@ -28,6 +28,7 @@ from services.data.api.keys import keys_app
 from services.data.errors import StoreUnavailable
 from services.data.store import Store
 from tests.support.databases import Databases
+from tests.support.file_threads import FILES
 from tests.support.patience import PATIENCE_S
 from tests.support.security_events import recorded_events
 from tests.support.small import AS_SERIES
@@ -58,7 +59,7 @@ class World:
         await self._serving.__aenter__()
         self.access = await Access.open(AccessPlans(self.plans), self.store, self.clock)
         chosen, key = ApiOptions(page_dir=self.directory, **options), SharedKey(WRITE_KEY)
-        self.api = make_api(self.store, key, lambda _: None, chosen, self.clock, access=self.access).app
+        self.api = make_api(self.store, key, lambda _: None, chosen, self.clock, access=self.access, files=FILES).app
 
     async def end(self, *, killed: bool = False) -> None:
         if killed:

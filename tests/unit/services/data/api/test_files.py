@@ -12,11 +12,12 @@ from services.data.api import ApiOptions, files, make_api
 from services.data.api.files import AT_ONCE
 from services.data.api.problems import problem_of
 from services.data.errors import MissingPackage
-from services.data.files.convert import Target
 from services.data.files.grid import InputFile
 from services.data.files.mapping import Mapping
 from services.data.files.reader import ReaderEnded
+from services.data.files.target import FileTarget
 from services.data.kinds import SERIES, Representation
+from tests.support.file_threads import FileThreads
 from tests.unit.services.data.access.test_access import problem, serving
 from tests.unit.services.data.conftest import WRITE_KEY, Rest, assert_problem
 
@@ -205,16 +206,18 @@ async def test_beyond_a_few_files_at_once_the_answer_is_503(rest: Rest) -> None:
     begun, released = asyncio.Event(), asyncio.Event()
     count = 0
 
-    async def wait(_file: InputFile, _mapping: Mapping, _target: Target) -> list[Representation]:
-        nonlocal count
-        count += 1
-        if count == AT_ONCE:
-            begun.set()
-        await released.wait()
-        return []
+    class Waiting(FileThreads):
+        async def convert(self, file: InputFile, mapping: Mapping, target: FileTarget) -> list[Representation]:
+            del file, mapping, target
+            nonlocal count
+            count += 1
+            if count == AT_ONCE:
+                begun.set()
+            await released.wait()
+            return []
 
     options = ApiOptions(page_dir=rest.page)
-    app = make_api(rest.store, SharedKey(WRITE_KEY), lambda _: None, options, rest.clock, convert=wait).app
+    app = make_api(rest.store, SharedKey(WRITE_KEY), lambda _: None, options, rest.clock, files=Waiting()).app
     client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
     client.headers["Authorization"] = f"Bearer {WRITE_KEY}"
     waiting = [asyncio.create_task(client.post("/v1/files", params=SINGLE, content=ONE)) for _ in range(AT_ONCE)]

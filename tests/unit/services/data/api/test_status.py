@@ -18,6 +18,7 @@ from services.data.kinds.series import parse_single
 from services.data.sources.config import load
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Fault, Health, fault_of
+from tests.support.file_threads import FILES
 from tests.unit.services.data.conftest import BODY, Rest
 from tests.unit.services.data.sources.toml import write
 
@@ -39,13 +40,19 @@ prefix = "/files"
 
 
 async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state(rest: Rest, tmp_path: Path) -> None:
-    runner = SourceRunner.configured(load(write(tmp_path, CONFIG)), ManualClock())
+    runner = SourceRunner.configured(load(write(tmp_path, CONFIG)), ManualClock(), convert=FILES.convert)
 
     def owner_of(_endpoint: str) -> None:
         return None
 
     api = make_api(
-        rest.store, SharedKey("k" * 32), owner_of, ApiOptions(tmp_path), rest.clock, sources=runner.public_status
+        rest.store,
+        SharedKey("k" * 32),
+        owner_of,
+        ApiOptions(tmp_path),
+        rest.clock,
+        sources=runner.public_status,
+        files=FILES,
     )
     transport = httpx.ASGITransport(api.app, client=("127.0.0.1", 5000))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
@@ -76,7 +83,7 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
 
 
 async def test_a_reader_sees_the_sources_of_what_it_may_read_and_counts_of_these(rest: Rest, tmp_path: Path) -> None:
-    runner = SourceRunner.configured(load(write(tmp_path, CONFIG)), ManualClock())
+    runner = SourceRunner.configured(load(write(tmp_path, CONFIG)), ManualClock(), convert=FILES.convert)
     put = runner._sink_of("files", rest.store.writer.put)
     names = ["/files/GR/a", "/files/GR-old", "/files/GR/b", "/files/IT", "/files/GR"]
     await put([parse_single(name, json.dumps(BODY).encode()) for name in names], source="files")
@@ -95,6 +102,7 @@ async def test_a_reader_sees_the_sources_of_what_it_may_read_and_counts_of_these
         rest.clock,
         access=access,
         sources=runner.public_status,
+        files=FILES,
     )
     transport = httpx.ASGITransport(api.app, client=("127.0.0.1", 5000))
     etags = set()

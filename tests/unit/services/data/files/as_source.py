@@ -9,10 +9,11 @@ from typing import Any
 
 import orjson
 
-from services.data.files.convert import Target, convert
+from services.data.files.convert import convert
 from services.data.files.grid import InputFile
 from services.data.files.mapping import Mapping
 from services.data.files.presets import load_preset
+from services.data.files.target import FileTarget
 from services.data.kinds import Representation
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock
 from tests.unit.services.data.files.publishers import Layout, Points, Series
@@ -32,7 +33,7 @@ def converted(file: InputFile, fields: Fields[str, Any]) -> dict[str, Series]:
     common = EndpointDeclaration(fields.get("unit"), fields.get("resolution"))
     clock = LocalClock(fields.get("zone", "UTC"))
     declared = Declared(None if mapping.is_several else PREFIX, common, clock=clock)
-    made = convert(file, mapping, Target(declared, PREFIX if mapping.is_several else ""))
+    made = convert(file, mapping, FileTarget(declared, PREFIX if mapping.is_several else ""))
     return {each.endpoint.removeprefix(PREFIX).removeprefix("/"): series_of(each) for each in made}
 
 

@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 import orjson
 
-from services.data.files.convert import Target, convert
+from services.data.files.convert import convert
 from services.data.files.grid import InputFile
 from services.data.files.mapping import Mapping
+from services.data.files.target import FileTarget
 from services.data.kinds import Representation
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock
 
@@ -34,7 +35,7 @@ def converted(
     common = EndpointDeclaration(declaration.unit, declaration.resolution)
     declared = Declared(declaration.endpoint, common, {}, LocalClock(declaration.zone))
     prefix = "" if declaration.endpoint else declaration.prefix
-    target = Target(declared, prefix, declaration.name)
+    target = FileTarget(declared, prefix, declaration.name)
     return convert(InputFile(name, body), Mapping.model_validate(tomllib.loads(mapping)), target)
 
 

@@ -11,10 +11,10 @@ from pyarrow import parquet as pq
 
 from services.data.errors import InvalidDataset, MalformedBody
 from services.data.files.columnar import read_parquet
-from services.data.files.grid import CHUNK_ROWS, Cell, Grid, Limits
+from services.data.files.grid import CHUNK_ROWS, Cell, FileLimits, Grid
 from services.data.files.mapping import Mapping
 
-LIMITS = Limits()
+LIMITS = FileLimits()
 
 
 def parquet(columns: dict[str, Any], **more: Any) -> bytes:
@@ -23,7 +23,7 @@ def parquet(columns: dict[str, Any], **more: Any) -> bytes:
     return target.getvalue()
 
 
-def read(body: bytes, limits: Limits = LIMITS) -> Grid:
+def read(body: bytes, limits: FileLimits = LIMITS) -> Grid:
     return read_parquet(body, Mapping(), limits, "a.parquet")
 
 
@@ -86,14 +86,14 @@ TWICE = pa.table([pa.array([1]), pa.array([2])], names=["x", "x"])
 @pytest.mark.parametrize(
     ("columns", "limits", "reason"),
     [
-        ({"a": [1], "b": [1]}, Limits(columns=1), "a.parquet: more than 1 columns"),
-        ({"a": [1, 2]}, Limits(rows=1), "a.parquet: more than 1 rows: split the file"),
-        ({"a": [1, 2], "b": [1, 2]}, Limits(cells=3), "a.parquet: more than 1 rows: split the file"),
-        ({"a": ["x" * 1000]}, Limits(decoded_bytes=900), "a.parquet: more than 900 bytes when decoded"),
+        ({"a": [1], "b": [1]}, FileLimits(columns=1), "a.parquet: more than 1 columns"),
+        ({"a": [1, 2]}, FileLimits(rows=1), "a.parquet: more than 1 rows: split the file"),
+        ({"a": [1, 2], "b": [1, 2]}, FileLimits(cells=3), "a.parquet: more than 1 rows: split the file"),
+        ({"a": ["x" * 1000]}, FileLimits(decoded_bytes=900), "a.parquet: more than 900 bytes when decoded"),
         ({"a": ["x" * 20_000]}, LIMITS, "a.parquet: a cell of 'a' has more than 4096 characters"),
     ],
 )
-def test_bounds_are_named(columns: dict[str, Any], limits: Limits, reason: str) -> None:
+def test_bounds_are_named(columns: dict[str, Any], limits: FileLimits, reason: str) -> None:
     with pytest.raises(InvalidDataset) as found:
         list(read(parquet(columns), limits).chunks)
     assert str(found.value) == reason

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.data.files.instants import TimeReader
+from services.data.files.instants import CellTimes
 from services.data.files.mapping import Mapping
 from services.data.files.numbers import BadCell
 from services.data.files.time_formats import check_format
@@ -11,7 +11,7 @@ from services.data.kinds.series import iso_seconds
 
 def read(text: object, format_: str = "", zone: str = "Europe/Berlin", interval: str | None = None) -> str:
     """Return the instant of one cell, to the minute."""
-    reader = TimeReader(Mapping(time_format=format_, interval=interval), zone)
+    reader = CellTimes(Mapping(time_format=format_, interval=interval), zone)
     (found,) = reader.read([[text]])  # type: ignore[list-item]
     assert isinstance(found, int)
     return iso_seconds(found)[:16]

@@ -17,17 +17,18 @@ import pytest
 from pyarrow import parquet as pq
 
 from services.data.errors import DataError, DatasetTooLarge, InvalidDataset
-from services.data.files.convert import Target, convert
-from services.data.files.grid import InputFile, Limits
+from services.data.files.convert import convert
+from services.data.files.frames import Bounds
+from services.data.files.grid import FileLimits, InputFile
 from services.data.files.mapping import Mapping
 from services.data.files.reader import FileReader, ReaderEnded
 from services.data.files.suggest import suggest
-from services.data.files.worker import Bounds
+from services.data.files.target import FileTarget
 from services.data.kinds.series.form import Declared, EndpointDeclaration, clock_of
 from tests.unit.services.data.files.workbooks import MOMENT, rows, xlsx
 
 HOUR = EndpointDeclaration("MW", "PT1H", "Load")
-TARGET = Target(Declared("/load", HOUR, clock=clock_of("Europe/Berlin")))
+TARGET = FileTarget(Declared("/load", HOUR, clock=clock_of("Europe/Berlin")))
 ROWS = InputFile("a.csv", b"time,value\n2026-06-01 02:00,1.5\n2026-06-01 03:00,\n")
 
 
@@ -45,8 +46,8 @@ async def ended(reader: FileReader) -> None:
 
 async def test_what_it_returns_and_raises_is_what_the_conversion_does(reader: FileReader) -> None:
     assert reader.pid is None
-    below = Target(Declared(None, HOUR, clock=TARGET.declared.clock), "/all", "{column}")
-    files: list[tuple[InputFile, Mapping, Target]] = [
+    below = FileTarget(Declared(None, HOUR, clock=TARGET.declared.clock), "/all", "{column}")
+    files: list[tuple[InputFile, Mapping, FileTarget]] = [
         (ROWS, Mapping(), TARGET),
         (InputFile("a.json", b'[{"id": 1, "x": [1]}]'), Mapping(kind="document", name="{id}"), below),
         (
@@ -182,7 +183,7 @@ async def test_the_process_ends_after_a_time_without_files() -> None:
 
 async def test_the_process_has_the_limits_but_none_of_this_one_s_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIEM_SECRET", "x")
-    async with FileReader(Limits(rows=1)) as reader:
+    async with FileReader(FileLimits(rows=1)) as reader:
         with pytest.raises(InvalidDataset, match="more than 1 rows"):
             await reader.convert(ROWS, Mapping(), TARGET)
         assert b"DIEM_SECRET" not in Path(f"/proc/{reader.pid}/environ").read_bytes()

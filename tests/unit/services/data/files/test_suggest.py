@@ -11,8 +11,8 @@ import pytest
 
 from services.data.errors import DataError, InvalidDataset, MalformedBody
 from services.data.files.grid import InputFile
-from services.data.files.inference.draft import Note
-from services.data.files.suggest import Suggestion, suggest
+from services.data.files.suggest import suggest
+from services.data.files.suggestion import Note, Suggestion
 from tests.unit.services.data.files import layouts, publishers
 from tests.unit.services.data.files.publishers import Series
 from tests.unit.services.data.files.workbooks import rows as workbook_rows

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from services.data.errors import InvalidDataset, MalformedBody
-from services.data.files.grid import CHUNK_ROWS, Grid, Limits
+from services.data.files.grid import CHUNK_ROWS, FileLimits, Grid
 from services.data.files.mapping import Mapping
 from services.data.files.trees import read_json, read_xml
 
-LIMITS = Limits()
+LIMITS = FileLimits()
 
 
 def of_json(given: object, rows: str = "", **mapping: Any) -> Grid:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.data.errors import DataError, InvalidDataset, MalformedBody
-from services.data.files.grid import InputFile, Limits
+from services.data.files.grid import DEFAULT_LIMITS, FileLimits, InputFile
 from services.data.files.mapping import Mapping
 from services.data.files.unpack import Member, text_of, unpack
 
@@ -27,7 +27,9 @@ def archive(*files: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> by
     return target.getvalue()
 
 
-def members(name: str, body: bytes, media_type: str = "", limits: Limits = Limits(), **mapping: Any) -> list[Member]:  # noqa: B008  # immutable
+def members(
+    name: str, body: bytes, media_type: str = "", limits: FileLimits = DEFAULT_LIMITS, **mapping: Any
+) -> list[Member]:
     return list(unpack(InputFile(name, body, media_type), Mapping.model_validate(mapping), limits))
 
 
@@ -36,7 +38,7 @@ def _id(value: object) -> str:
     return value[:20] if isinstance(value, str) else ""
 
 
-def refused(name: str, body: bytes, limits: Limits = Limits(), **mapping: Any) -> str:  # noqa: B008
+def refused(name: str, body: bytes, limits: FileLimits = DEFAULT_LIMITS, **mapping: Any) -> str:
     """Return the one line of a refusal, made without much memory."""
     tracemalloc.start()
     with pytest.raises((InvalidDataset, MalformedBody)) as found:
@@ -171,12 +173,12 @@ def test_a_bomb_is_refused_before_it_is_decoded() -> None:
     assert line == f"more than {200 * len(slow)} bytes when decompressed, of {len(slow)}"
     assert "when decompressed" in refused("a.zip", archive(("a.csv.gz", slow)))
     many = archive(*((f"{number}.csv", bytes(MIB)) for number in range(3)))
-    line = refused("a.zip", many, Limits(decoded_bytes=2 * MIB))
+    line = refused("a.zip", many, FileLimits(decoded_bytes=2 * MIB))
     assert line == f"more than {2 * MIB} bytes in the archive when decompressed"
 
 
 def test_what_is_decoded_of_all_archives_within_one_is_bounded() -> None:
-    limits = Limits(decoded_bytes=5 * MIB)
+    limits = FileLimits(decoded_bytes=5 * MIB)
     inner = archive(("b.csv", bytes(MIB)), ("c.csv", bytes(MIB)))
     assert len(members("a.zip", archive(("b.zip", inner)), limits=limits)) == 2
     many = archive(*((f"{number}.csv.gz", gzip.compress(bytes(MIB))) for number in range(6)))

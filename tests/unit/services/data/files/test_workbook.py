@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from services.data.errors import InvalidDataset, MalformedBody
-from services.data.files.grid import Cell, Grid, Limits
+from services.data.files.grid import Cell, FileLimits, Grid
 from services.data.files.mapping import Mapping
 from services.data.files.workbook import read_workbook
 from tests.unit.services.data.files.workbooks import CLOCK, DURATION, MOMENT, cell, ods, ods_cell, rows, xls, xlsx
 
-LIMITS = Limits()
+LIMITS = FileLimits()
 
 
-def read(body: bytes, limits: Limits = LIMITS, **mapping: Any) -> Grid:
+def read(body: bytes, limits: FileLimits = LIMITS, **mapping: Any) -> Grid:
     return read_workbook(body, Mapping.model_validate(mapping), limits, "a.xlsx")
 
 
@@ -181,7 +181,7 @@ def test_an_old_workbook_whose_sectors_form_a_ring_is_refused() -> None:
 
 
 def test_other_bounds_are_named() -> None:
-    refused(lambda: table(read(xlsx({"S": PRICES}), Limits(rows=1))), "a.xlsx: more than 1 rows: split the file")
+    refused(lambda: table(read(xlsx({"S": PRICES}), FileLimits(rows=1))), "a.xlsx: more than 1 rows: split the file")
     bomb = xlsx({"S": FIRST}, {"xl/sharedStrings.xml": bytes(20 * 1024 * 1024)})
     refused(lambda: read(bomb), "'xl/sharedStrings.xml' would have 20971520 bytes")
     laughs = '<!DOCTYPE x [<!ENTITY a "ha">]><x>&a;</x>'

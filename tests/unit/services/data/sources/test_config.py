@@ -15,6 +15,7 @@ from services.data.sources.config import BadConfig, DirectoryConfig, HttpConfig,
 from services.data.sources.runner import ClaimedTwice, ClaimIndex, SourceRunner
 from services.data.sources.source import Claim, Health, Sink
 from services.data.sources.tables import SecretFile, SourceTable
+from tests.support.file_threads import FILES
 from tests.unit.services.data.sources.toml import assert_fault, write
 
 GOOD = """\
@@ -303,8 +304,7 @@ def test_a_byte_order_mark_is_skipped_and_another_encoding_is_named(tmp_path: Pa
 @pytest.mark.parametrize(
     ("new", "expected"),
     [
-        ('endpoint = "/a"', 'line 1, [[source]] 1 "files": file and endpoint belong together'),
-        ('prefix = "/files"\nfile = "a.csv"', 'line 1, [[source]] 1 "files": file and endpoint belong together'),
+        ('endpoint = "/a"', 'line 1, [[source]] 1 "files": endpoint needs file'),
         (
             'endpoint = "/a"\nfile = "a.txt"',
             'line 6, [[source]] 1 "files", file: expected the name of a file in the directory, .csv or',
@@ -398,7 +398,7 @@ def test_an_endpoint_claimed_by_two_sources_is_one_clear_error(first: Claim, sec
 def test_the_configured_sources_are_checked_against_each_other(tmp_path: Path) -> None:
     file = write(tmp_path, GOOD.replace('"/my/prices"', '"/dam/prices/GR"'))
     with pytest.raises(ClaimedTwice, match="/dam/prices/GR is claimed by two sources: 'prices' and 'market'"):
-        SourceRunner.configured(load(file), ManualClock())
+        SourceRunner.configured(load(file), ManualClock(), convert=FILES.convert)
 
 
 def test_owners_are_found_by_endpoint_and_by_prefix() -> None:

@@ -21,6 +21,7 @@ from services.data.kinds import Representation
 from services.data.sources.directory import DirectorySource, is_data
 from services.data.sources.source import Sink
 from services.data.sources.tables import DirectoryConfig
+from tests.support.file_threads import FILES
 
 CSV = "time,value\n2026-01-01T00:00:00Z,{}\n"
 
@@ -38,6 +39,7 @@ class Bench:
         self.source = DirectorySource(
             DirectoryConfig.model_validate({"type": "directory", "name": "files", "path": str(path), **table}),
             self.clock,
+            convert=FILES.convert,
             sleep=sleep,
         )
 

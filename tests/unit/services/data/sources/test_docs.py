@@ -16,6 +16,7 @@ from services.data.kinds import Representation
 from services.data.sources import config, plugins
 from services.data.sources.runner import SourceRunner
 from services.data.sources.tables import DataTable
+from tests.support.file_threads import FILES
 from tests.support.patience import PATIENCE_S
 from tests.unit.services.data.sources.toml import assert_fault, write
 
@@ -70,7 +71,7 @@ def test_the_examples_can_be_used(tmp_path: Path) -> None:
     ]
     assert len(examples) == 6
     read = config.load(write(tmp_path, "\n".join(examples)))
-    assert [source.name for source in SourceRunner.configured(read, ManualClock())._sources] == [
+    assert [source.name for source in SourceRunner.configured(read, ManualClock(), convert=FILES.convert)._sources] == [
         s.name for s in read.source
     ]
 
@@ -99,7 +100,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def test_the_example_of_a_plugin_works(tmp_path: Path, plugin: str) -> None:
-    runner = SourceRunner.configured(config.load(write(tmp_path, plugin)), ManualClock())
+    runner = SourceRunner.configured(config.load(write(tmp_path, plugin)), ManualClock(), convert=FILES.convert)
     assert runner.claims.owner_of("/machine/load") == "machine"
     stored: asyncio.Queue[Representation] = asyncio.Queue()
     refuse = True
@@ -113,7 +114,7 @@ async def test_the_example_of_a_plugin_works(tmp_path: Path, plugin: str) -> Non
             stored.put_nowait(dataset)
 
     text = plugin.replace("5.0", "0.1")
-    runner = SourceRunner.configured(config.load(write(tmp_path, text)), ManualClock())
+    runner = SourceRunner.configured(config.load(write(tmp_path, text)), ManualClock(), convert=FILES.convert)
     running = asyncio.create_task(runner.run(sink))
     dataset = await asyncio.wait_for(stored.get(), PATIENCE_S)
     running.cancel()
@@ -184,4 +185,4 @@ def test_a_plugin_whose_constructor_fails_is_a_configuration_fault(
 
     monkeypatch.setattr(found, "__init__", fails)
     with pytest.raises(plugins.BadPlugin, match="source 'machine': ValueError: no such sensor"):
-        SourceRunner.configured(read, ManualClock())
+        SourceRunner.configured(read, ManualClock(), convert=FILES.convert)

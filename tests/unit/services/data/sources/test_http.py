@@ -20,6 +20,7 @@ from services.data.errors import StoreUnavailable
 from services.data.kinds import Representation, series
 from services.data.sources.config import HttpConfig
 from services.data.sources.http import HttpSource, next_time
+from tests.support.file_threads import FILES
 
 DAY_S = 24 * 3600
 CSV = "time,value\n2026-01-01T00:00:00Z,{}\n"
@@ -46,7 +47,7 @@ class Bench:
         wanted = {key: value for key, value in {**POLLED, **config}.items() if value is not None}
         self.clock = clock or ManualClock()
         config_ = HttpConfig.model_validate(wanted)
-        self.source = HttpSource(config_, self.clock, sleep=self._sleep, uniform=self._uniform)
+        self.source = HttpSource(config_, self.clock, convert=FILES.convert, sleep=self._sleep, uniform=self._uniform)
 
     async def _sleep(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -435,7 +436,7 @@ async def test_scheduled_polls_follow_the_wall_clock() -> None:
     async def sink(datasets: Sequence[Representation], *, source: str) -> None:
         pass
 
-    source = HttpSource(config, clock, sleep=sleep, transport=httpx.MockTransport(answer))
+    source = HttpSource(config, clock, convert=FILES.convert, sleep=sleep, transport=httpx.MockTransport(answer))
     with pytest.raises(asyncio.CancelledError):
         await source.run(sink)
     assert slept == [30, 30, 30, 30]
@@ -463,7 +464,7 @@ async def test_a_clock_that_was_days_ahead_delays_no_scheduled_poll() -> None:
         pass
 
     config = HttpConfig.model_validate({**POLLED, "at": ["00:31"]})
-    source = HttpSource(config, clock, sleep=sleep, transport=httpx.MockTransport(answer))
+    source = HttpSource(config, clock, convert=FILES.convert, sleep=sleep, transport=httpx.MockTransport(answer))
     with pytest.raises(asyncio.CancelledError):
         await source.run(sink)
     assert requests[2:] == [1860, DAY_S + 1860]

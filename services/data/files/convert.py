@@ -66,10 +66,10 @@ def read_grid(member: Member, mapping: Mapping, limits: FileLimits) -> Grid:
     match member.format:
         case "csv":
             return read_delimited(text_of(member, mapping), mapping, limits, member.label)
-        case "json":
-            from services.data.files.trees import read_json as read  # noqa: PLC0415
-        case "xml":
-            from services.data.files.trees import read_xml as read  # noqa: PLC0415
+        case "json" | "xml":
+            from services.data.files.trees import read_json, read_xml  # noqa: PLC0415
+
+            read = read_json if member.format == "json" else read_xml
         case "parquet":
             try:
                 from services.data.files.columnar import read_parquet as read  # noqa: PLC0415

@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple
+from xml.parsers import expat
 
 import orjson
 
@@ -127,8 +128,6 @@ class _Elements:
 
     def parse(self, body: bytes, mapping: Mapping | None) -> tuple[str, object]:
         """Return the name of the root element, and its value."""
-        from xml.parsers import expat  # noqa: PLC0415  # only the process that reads files loads it
-
         encoding = None
         if mapping is not None and mapping.encoding is not None:
             body, encoding = decode(body, mapping, self._file).encode(), "utf-8"

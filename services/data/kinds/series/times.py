@@ -17,6 +17,8 @@ DAY_S: Final = 86_400
 _TIME: Final = re.compile(
     r"(?:19[7-9]\d|2[01]\d\d)-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.0{1,9})?)?(?P<offset>[Zz]|[+-]\d\d:?\d\d)?", re.ASCII
 )
+_MIDNIGHT: Final = re.compile(r"24:00(?::00(?:\.0+)?)?(?![\d:.])")
+"""The end of a day, as ISO 8601 writes it."""
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _DURATION: Final = re.compile(r"PT(?:([1-9]\d{0,4})S|([1-9]\d{0,3})M|([1-9]\d?)H)", re.ASCII)
 IRREGULAR: Final = "irregular"
@@ -66,6 +68,8 @@ def iso_seconds(seconds: int) -> str:
 def parse_instant(text: str) -> Instant:
     """Parse an ISO 8601 time with ``Z`` or an offset, in whole seconds; a blank may stand for the T.
 
+    ``24:00`` is the beginning of the next day.
+
     Raises:
         ValueError: another form, no offset, a fraction of a second, or a nonexistent time.
     """
@@ -75,11 +79,14 @@ def parse_instant(text: str) -> Instant:
         raise ValueError(f"{text[:40]!r} is not a time like 2026-01-01T00:00:00Z or 2026-01-01T01:00:00+01:00{missing}")
     seconds = int(_parse(text).timestamp())
     # Most texts are canonical; writing them takes longer than all the rest.
-    return Instant(seconds, text) if len(text) == 20 and text[10] == "T" and text[19] == "Z" else instant_of(seconds)
+    is_canonical = len(text) == 20 and text[10] == "T" and text[19] == "Z" and not text.startswith("24", 11)
+    return Instant(seconds, text) if is_canonical else instant_of(seconds)
 
 
 def _parse(text: str) -> datetime:
     try:
+        if _MIDNIGHT.match(text, 11):
+            return datetime.fromisoformat(text[:11] + "00" + text[13:].upper()) + timedelta(days=1)
         return datetime.fromisoformat(text.upper())
     except ValueError as error:
         raise ValueError(f"{text[:40]!r} is not a time: {error}") from None

@@ -115,6 +115,9 @@ def test_the_missing_hour_of_each_change_is_refused(key: str) -> None:
         ("2026-06-01T00:00", "2026-05-31T21:00:00Z"),
         ("2026-06-01 00:00:00.000", "2026-05-31T21:00:00Z"),
         ("2026-01-01T00:00", "2025-12-31T22:00:00Z"),
+        ("2025-12-31T24:00", "2025-12-31T22:00:00Z"),
+        ("2025-12-31T24:00:00Z", "2026-01-01T00:00:00Z"),
+        ("2025-12-31 24:00+02:00", "2025-12-31T22:00:00Z"),
     ],
 )
 def test_a_time_without_an_offset_is_local_time_of_the_zone(text: str, expected: str) -> None:
@@ -123,7 +126,7 @@ def test_a_time_without_an_offset_is_local_time_of_the_zone(text: str, expected:
 
 @pytest.mark.parametrize(
     "text", ["", "01/02/2026", "2026-06-01", "2026-06-01T00", "2026-02-30T00:00", "2026-06-01T00:00:00.5",
-             "2026-06-01T24:00", "2026-06-01T00:00+2:00", "1969-12-31T23:00Z", "1970-01-01T00:00+01:00",
+             "2026-06-01T24:01", "2026-06-01T00:00+2:00", "1969-12-31T23:00Z", "1970-01-01T00:00+01:00",
              "2199-12-31T23:30-01:00"]
 )  # fmt: skip
 def test_text_that_is_no_time_is_refused(text: str) -> None:

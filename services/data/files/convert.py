@@ -137,7 +137,8 @@ class _Series:
         self._declared = target.declared
         self._names = names
         clock = target.declared.clock
-        self._times = CellTimes(mapping, "UTC" if clock is None else clock.zone.key)
+        lag_s = self._step_s() if mapping.stamp == "end" else 0
+        self._times = CellTimes(mapping, "UTC" if clock is None else clock.zone.key, lag_s)
         self._numbers = NumberReader(mapping)
         self._found: dict[str, SeriesBuilder] = {}
 
@@ -195,8 +196,11 @@ class _Series:
     def _step_s(self) -> int:
         common = self._declared.of(self._declared.endpoint or "")
         if not common.resolution:
-            raise InvalidDataset("periods are counted in steps of the resolution, which is missing (key: resolution)")
-        return _step_s(common.resolution)
+            raise InvalidDataset("the resolution is missing, which is the length of periods (key: resolution)")
+        try:
+            return _step_s(common.resolution)
+        except ValueError as error:
+            raise InvalidDataset(str(error), "resolution") from None
 
     def _add_across(self, rows: "_Cells", known: dict[tuple[str, ...], SeriesBuilder]) -> None:
         """Add a table whose headings are times of day or numbers of periods."""
@@ -324,7 +328,7 @@ def _each(read: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
 def _step_s(text: Cell) -> int:
     step = parse_resolution(_text(text))
     if step.is_calendar or step.seconds == 1:
-        raise ValueError(f"periods cannot be counted in steps of {step.text} (key: resolution)")
+        raise ValueError(f"periods shorter than a day are needed, not {step.text} (keys: stamp, period)")
     return step.seconds
 
 

@@ -21,10 +21,12 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 class CellTimes:
     """Reads columns of times by a mapping; times without an offset are local times of a zone.
 
+    ``lag_s`` is the time in seconds that they are behind the instants of their points: of ends, the length of a period.
     Equal texts are parsed once: files repeat their times, for every series or column.
     """
 
-    def __init__(self, mapping: Mapping, zone: str) -> None:
+    def __init__(self, mapping: Mapping, zone: str, lag_s: int = 0) -> None:
+        self._lag_s = lag_s
         self.clock = LocalClock(zone)
         self._format = mapping.time_format
         self._scale = EPOCHS.get(mapping.time_format, 0)
@@ -75,7 +77,7 @@ class CellTimes:
         if rest or not 0 <= seconds < 7_258_118_400:
             unit = "milliseconds" if self._scale > 1 else "seconds"
             raise ValueError(f"{text[:40]!r} are not whole seconds of 1970 to 2199 in {unit} (key: time_format)")
-        return int(seconds)
+        return int(seconds) - self._lag_s
 
     def _explain(self, text: str, cell: Cell) -> str:
         if not text:
@@ -86,7 +88,8 @@ class CellTimes:
         return f"{text[:40]!r} is not a time like 2026-01-01T00:00 (key: time_format, {hint})"
 
     def _wall(self, parts: Parts[str, str | None], text: str) -> Time:
-        wall = wall_of(parts, text)
+        # By the clock: the hour that ends at 02:00 begins at 01:00, also where the clocks skip or repeat one of them.
+        wall = wall_of(parts, text) - timedelta(seconds=self._lag_s)
         if (offset := parts.get("z")) is not None:
             return _seconds(wall) - _offset_s(offset)
         if (name := parts.get("Z")) is not None:

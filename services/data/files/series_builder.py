@@ -15,7 +15,7 @@ from services.data.files.instants import MAX_KNOWN, Time
 from services.data.files.mapping import Mapping
 from services.data.kinds.series import Dataset, Declared, Resolution, iso_seconds, parse_resolution, unit
 from services.data.kinds.series.form import END, POINTS, Value, number, seal_content
-from services.data.kinds.series.times import IRREGULAR, instant_of
+from services.data.kinds.series.times import instant_of
 
 
 @dataclass(slots=True)
@@ -51,10 +51,6 @@ class SeriesBuilder:
         except ValueError as error:
             raise InvalidDataset(str(error), "unit") from None
         self._resolve(step, declared)
-        if mapping.stamp == "end":
-            if step.is_calendar or step.text == IRREGULAR:
-                raise InvalidDataset(f"stamp = 'end' needs periods shorter than a day, not {step.text} (key: stamp)")
-            self.instants = [each - step.seconds for each in self._seconds()]
         self._sort()
         self._merge(mapping)
         if self.untils:

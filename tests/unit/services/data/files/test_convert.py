@@ -110,6 +110,23 @@ def test_ends_of_periods_become_their_starts() -> None:
     assert points(made) == [("2026-01-01T00:00", 1), ("2026-01-01T23:00", 2)]
 
 
+def test_ends_of_local_hours_are_right_where_clocks_change() -> None:
+    ends = {"2026-03-29": ["01:00", "02:00", "04:00"], "2026-10-25": ["02:00", "03:00", "03:00", "04:00"]}
+    text = "time,value\n" + "".join(f"{day}T{end},1\n" for day, times in ends.items() for end in times)
+    (made,) = converted(text, 'stamp="end"', BERLIN)
+    assert [time for time, _ in points(made)] == [
+        "2026-03-28T23:00",
+        "2026-03-29T00:00",
+        "2026-03-29T01:00",
+        "2026-10-24T23:00",
+        "2026-10-25T00:00",
+        "2026-10-25T01:00",
+        "2026-10-25T02:00",
+    ]
+    with pytest.raises(InvalidDataset, match=r"periods shorter than a day are needed, not P1D \(keys: stamp"):
+        converted(text, 'stamp="end"', BERLIN._replace(resolution="P1D"))
+
+
 def test_one_of_several_tables_by_first_cells_or_by_the_text_above_it() -> None:
     aemo = "C,NEM\nI,A,P,1,T,V\nD,A,P,1,2026-01-01T00:00Z,5\nI,A,Q,1,T,V\nD,A,Q,1,2026-01-01T00:00Z,6\nC,END\n"
     (made,) = converted(aemo, 'table=["D","A","Q"]\ntime="T"\nvalue="V"')

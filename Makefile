@@ -48,7 +48,7 @@ conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
 # In `make test` one JVM is Spark, most queries are interpreted, not compiled.
-CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py three_brokers.py) docs/test_site.py test_promises.py) tests/e2e/contract tests/e2e/test_quota.py
+CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py three_brokers.py) docs/test_site.py test_promises.py) tests/e2e/contract tests/e2e/test_quota.py tests/load/test_upgrade.py
 cluster: install-test install-spark kafka page chromium
 	@CI=1 RUN_CLUSTER=1 $(PYTEST) $(CLUSTER)
 
@@ -180,7 +180,6 @@ smoke: install-test install-spark kafka nginx postgres
 	@$(PY) -m tests.smoke $(NAMES)
 
 MODE ?= single
-# In `make test` only mode x.
 hosts: install-test nginx kafka postgres
 	@CI=1 RUN_HOSTS=1 $(PYTEST) -o faulthandler_timeout=900 tests/integration/deploy/test_hosts.py tests/integration/deploy/test_hosts_story.py
 

@@ -31,6 +31,7 @@ from services.data.sources.tables import MAPPED_SUFFIXES, MappedTable
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
+_NOT_READ: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name such as /my/endpoint.")]
 WriteKeyOption = Annotated[
     Path | None, typer.Option("--key-file", help="File of a write key. Default: the state directory's.")
@@ -149,7 +150,7 @@ def put_command(
         except RequestRefused as error:
             if file == PIPE and media_type is None and error.status == HTTPStatus.BAD_REQUEST:
                 error.detail += "; standard input is JSON: name another type with --type, such as csv or text"
-            elif file != PIPE and kind_of(chosen) == "series" and error.status == HTTPStatus.BAD_REQUEST:
+            elif file != PIPE and kind_of(chosen) == "series" and error.status in _NOT_READ:
                 error.detail += f"; `diem sources suggest {shlex.quote(file)}` finds the mapping of other layouts"
             raise
         _print_outcome(service, endpoint, "stored as", answer)

@@ -96,6 +96,10 @@ def _fault(text: str, fields: Any, error: ValidationError) -> str:  # noqa: ANN4
         location.append(part)
         fields = fields[part]
     where = f"{_line(text, location)}{'.'.join(location)}"
+    if location == ["source"]:
+        return (
+            "leave [[source]] out: a preset has its fields alone, as `diem sources suggest --layout FILE.toml` writes"
+        )
     if found["type"] == "extra_forbidden":
         known = Mapping.model_fields if location[0] == "mapping" else _Preset.model_fields
         return f"{where}: unknown field{did_you_mean(location[-1], known)}"

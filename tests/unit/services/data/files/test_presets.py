@@ -66,6 +66,7 @@ def test_a_copy_can_be_changed(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("unit = \n", "line 1, not TOML: invalid value"),
+        ('[[source]]\nunit = "MW"\n', "leave [[source]] out: a preset has its fields alone"),
         ('unti = "MW"\n', "line 1, unti: unknown field (did you mean `unit` or `quantity`?)"),
         ('# a\nzone = "Berlin"\n', "line 2, zone: 'Berlin' is not a time zone like Europe/Athens or UTC"),
         ('resolution = "1h"\n', "line 1, resolution: '1h' is not a resolution"),

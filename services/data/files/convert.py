@@ -16,7 +16,7 @@ from diem.protocol.media_types import DOCUMENT
 from services.data.errors import InvalidDataset, MissingPackage, NoRows
 from services.data.files.columns import Columns
 from services.data.files.delimited import read_delimited
-from services.data.files.grid import DEFAULT_LIMITS, Cell, FileLimits, Grid, InputFile
+from services.data.files.grid import DEFAULT_LIMITS, Cell, FileLimits, Grid, InputFile, cell_text, place_of
 from services.data.files.instants import CellTimes, Time
 from services.data.files.mapping import Mapping
 from services.data.files.names import COLUMN, FILE, fields_of, fill, split_heading
@@ -119,10 +119,6 @@ class _Names:
         return name, title
 
 
-def _text(cell: Cell) -> str:
-    return "" if cell is None else str(cell).strip()
-
-
 def _stem(file: str) -> str:
     base = file.rsplit("/", 1)[-1]
     stem = base.removesuffix(".gz").rpartition(".")[0]
@@ -158,8 +154,8 @@ class _Series:
             try:
                 self._add_chunk(_Cells(grid, columns, cells, selected.places, _stem(file)), known)
             except BadCell as error:
-                place = f"{grid.place} {selected.places[error.index]}"
-                raise InvalidDataset(str(error), f"{grid.file}, {place}" if grid.file else place) from None
+                place = place_of(grid.file, grid.place, selected.places[error.index])
+                raise InvalidDataset(str(error), place) from None
 
     def _add_chunk(self, rows: "_Cells", known: dict[tuple[str, ...], SeriesBuilder]) -> None:
         columns, cells = rows.columns, rows.cells
@@ -252,7 +248,7 @@ class _Series:
             groups[key].append(index)
         for key, indexes in groups.items():
             try:
-                series = self._series(rows, known, heading, tuple(map(_text, key)))
+                series = self._series(rows, known, heading, tuple(map(cell_text, key)))
             except InvalidDataset as error:
                 raise BadCell(indexes[0], str(error)) from None
             _extend_one(series, rows, points, None if len(groups) == 1 else indexes)
@@ -293,7 +289,7 @@ def _extend_one(series: SeriesBuilder, rows: "_Cells", points: _Points, indexes:
             continue
         cells = _at(rows.cells[column], indexes)
         for cell in set(cells):
-            if (text := _text(cell)) and text not in found:
+            if (text := cell_text(cell)) and text not in found:
                 found[text] = _at(rows.places, indexes)[cells.index(cell)]
 
 
@@ -326,7 +322,7 @@ def _each(read: Callable[[Given], Made], given: Iterable[Given]) -> list[Made]:
 
 
 def _step_s(text: Cell) -> int:
-    step = parse_resolution(_text(text))
+    step = parse_resolution(cell_text(text))
     if step.is_calendar or step.seconds == 1:
         raise ValueError(f"periods shorter than a day are needed, not {step.text} (keys: stamp, period)")
     return step.seconds
@@ -370,12 +366,12 @@ class _Documents:
                     cells[column] = [None if value is None else number(value) for value in values]
                 for index in range(len(selected.rows)):
                     value = selected.objects[index] if selected.objects else _object(grid.columns, cells, index)
-                    fields = {name: _text(selected.rows[index][at]) for name, at in columns.fields.items()}
+                    fields = {name: cell_text(selected.rows[index][at]) for name, at in columns.fields.items()}
                     self._add(*self._names.name(fields | {FILE: _stem(file)}), value)
             except (BadCell, InvalidDataset) as error:
                 at = error.index if isinstance(error, BadCell) else index
-                place = f"{grid.place} {selected.places[at]}"
-                raise InvalidDataset(str(error), f"{grid.file}, {place}" if grid.file else place) from None
+                place = place_of(grid.file, grid.place, selected.places[at])
+                raise InvalidDataset(str(error), place) from None
 
     def _cell(self, cell: Cell) -> Cell:
         text = cell.strip() if isinstance(cell, str) else cell

@@ -7,7 +7,7 @@ from itertools import compress, islice
 from typing import Any, Final, NamedTuple
 
 from services.data.errors import InvalidDataset
-from services.data.files.grid import CHUNK_ROWS, Chunk, FileLimits, Grid
+from services.data.files.grid import CHUNK_ROWS, Chunk, FileLimits, Grid, place_of
 from services.data.files.mapping import Mapping
 
 MAX_LINE: Final = 1_000_000
@@ -73,7 +73,7 @@ class _Lines:
 
     def place(self, number: int) -> str:
         """Return the place of a line in messages."""
-        return f"{self.file}, line {number}" if self.file else f"line {number}"
+        return place_of(self.file, "line", number)
 
     def take(self, count: int) -> "_Batch":
         """Return the next rows with the numbers of their lines; fewer at the end."""

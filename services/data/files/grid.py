@@ -10,6 +10,16 @@ CHUNK_ROWS: Final = 5_000
 """Rows converted together: what is held of them is bounded, and a turn of a loop costs little for each."""
 
 
+def cell_text(cell: Cell) -> str:
+    """Return a cell as text, without blanks around it; empty for none."""
+    return cell.strip() if isinstance(cell, str) else "" if cell is None else str(cell)
+
+
+def place_of(file: str, noun: str, number: int) -> str:
+    """Return a place in messages, such as ``a.csv, line 7``; without the file if it has no name."""
+    return f"{file}, {noun} {number}" if file else f"{noun} {number}"
+
+
 class Chunk(NamedTuple):
     """Consecutive rows, each with one cell for every column, and the number of each row's place.
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from typing import Final
 
-from services.data.files.grid import Cell
+from services.data.files.grid import Cell, cell_text
 from services.data.files.mapping import Mapping
 from services.data.files.numbers import BadCell
 from services.data.files.time_formats import EPOCHS, ISO, compile_format, wall_of
@@ -42,7 +42,7 @@ class CellTimes:
         if len(columns) == 1:
             cells: Sequence[Cell] = columns[0]
         else:
-            cells = [" ".join(_text(part) for part in parts) for parts in zip(*columns, strict=True)]
+            cells = [" ".join(cell_text(part) for part in parts) for parts in zip(*columns, strict=True)]
         known = self._known
         if len(known) > MAX_KNOWN:
             known.clear()
@@ -55,7 +55,7 @@ class CellTimes:
 
     def instant(self, cell: Cell) -> Time:
         """Return the instant of a cell. Raises ValueError."""
-        text = _text(cell)
+        text = cell_text(cell)
         if self._interval is not None:
             first, mark, _ = text.partition(self._interval)
             if not mark:
@@ -126,10 +126,6 @@ class CellTimes:
     def origin(self, of: Time) -> int:
         """Return the instant from which periods are counted. Raises ValueError for a time that never was."""
         return of if isinstance(of, int) else self.clock.resolve(of, after=-1, grid=DAY_S).seconds
-
-
-def _text(cell: Cell) -> str:
-    return cell.strip() if isinstance(cell, str) else "" if cell is None else str(cell)
 
 
 def _seconds(wall: datetime) -> int:

@@ -18,14 +18,13 @@ from pydantic import ValidationError
 
 from services.data.errors import DataError, InvalidDataset
 from services.data.files.convert import convert, read_grid
-from services.data.files.grid import FileLimits, Grid, InputFile
+from services.data.files.grid import FileLimits, Grid, InputFile, cell_text
 from services.data.files.inference.cells import SampleTable
 from services.data.files.inference.draft import Draft
 from services.data.files.inference.encodings import infer_encoding
 from services.data.files.inference.layout import header_rows, infer_layouts
 from services.data.files.inference.paths import row_paths
 from services.data.files.inference.table import infer_table
-from services.data.files.inference.times import text_of
 from services.data.files.inference.units import is_unit
 from services.data.files.mapping import Mapping as Keys
 from services.data.files.names import fields_of, segment, split_heading
@@ -225,7 +224,7 @@ def _text_drafts(member: Member, known: Mapping[str, str]) -> Iterator[Draft]:
 
 def _workbook_drafts(member: Member, known: Mapping[str, str]) -> Iterator[Draft]:
     grid = read_grid(member, Keys(header=0), LIMITS)
-    rows = [(place, [text_of(cell) for cell in row]) for row, place in _rows(grid, _MAX_HEADER_ROWS)]
+    rows = [(place, [cell_text(cell) for cell in row]) for row, place in _rows(grid, _MAX_HEADER_ROWS)]
     width = max((sum(map(bool, cells)) for _, cells in rows), default=0)
     table = [each for each in rows if sum(map(bool, each[1])) > width / 2]
     first = header_rows([cells for _, cells in table]) if table else 0

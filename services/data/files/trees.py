@@ -17,7 +17,7 @@ from xml.parsers import expat
 import orjson
 
 from services.data.errors import InvalidDataset, MalformedBody, NoRows
-from services.data.files.grid import CHUNK_ROWS, Cell, Chunk, FileLimits, Grid
+from services.data.files.grid import CHUNK_ROWS, Cell, Chunk, FileLimits, Grid, place_of
 from services.data.files.mapping import ALL, Mapping
 from services.data.files.unpack import decode
 
@@ -147,11 +147,11 @@ class _Elements:
                     raise self._fault(f"a tag or comment has more than {_TAG_BYTES} bytes")
             parser.Parse(b"", True)
         except expat.ExpatError as error:
-            where = _place(self._file, error.lineno)
+            where = place_of(self._file, "line", error.lineno)
             raise MalformedBody(f"{where}: not XML: {expat.ErrorString(error.code)} (key: format)") from None
         except (LookupError, ValueError) as error:
             # Of an encoding that the document states.
-            raise MalformedBody(f"{_place(self._file, 1)}: not XML: {error} (key: encoding)") from None
+            raise MalformedBody(f"{place_of(self._file, 'line', 1)}: not XML: {error} (key: encoding)") from None
         ((root, value),) = self._node.items()
         return root, value
 
@@ -159,7 +159,7 @@ class _Elements:
         raise self._fault("a document type (<!DOCTYPE ...>) is not read, nor are its entities: remove it")
 
     def _fault(self, reason: str) -> InvalidDataset:
-        return InvalidDataset(reason, _place(self._file, self._parser.CurrentLineNumber))
+        return InvalidDataset(reason, place_of(self._file, "line", self._parser.CurrentLineNumber))
 
     def _start(self, _: str, attributes: dict[str, str]) -> None:
         self._stack.append((self._node, self._texts))
@@ -191,10 +191,6 @@ class _Elements:
         if len(self._names) > self._limits.columns:
             raise self._fault(f"more than {self._limits.columns} names of elements and attributes")
         return self._names.setdefault(full, full.rpartition(":")[2])
-
-
-def _place(file: str, line: int) -> str:
-    return f"{file}, line {line}" if file else f"line {line}"
 
 
 class _Around(NamedTuple):

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
-from services.data.files.grid import Cell
+from services.data.files.grid import Cell, cell_text
 from services.data.files.inference.numbers import NumberStyle, infer_numbers, parse_number
-from services.data.files.inference.times import infer_clock, text_of
+from services.data.files.inference.times import infer_clock
 
 SAMPLE_ROWS: Final = 2000
 """Rows of which every cell is inspected, half of them from the end; times are read in all."""
@@ -44,7 +44,7 @@ class SampleTable:
         half = SAMPLE_ROWS // 2
         self.cells = self._by_column(rows)
         self.sample = self._by_column(rows if len(rows) <= SAMPLE_ROWS else [*rows[:half], *rows[-half:]])
-        self.filled = [[cell for cell in column if text_of(cell)] for column in self.sample]
+        self.filled = [[cell for cell in column if cell_text(cell)] for column in self.sample]
         self.numbers = infer_numbers(self.sample)
 
     def _by_column(self, rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
@@ -71,17 +71,17 @@ class SampleTable:
         """Return whether a column has times of day."""
         column = self.filled[index]
         forms = infer_clock(column) if column and not has_fractions(column) else []
-        if not forms or (len({*map(text_of, column)}) == 1 and len(column) > 1):
+        if not forms or (len({*map(cell_text, column)}) == 1 and len(column) > 1):
             return False
         if index not in self.numbers.columns:
             return True
-        hours = {int(float(text_of(cell))) for cell in column}
+        hours = {int(float(cell_text(cell))) for cell in column}
         return bool(HOUR.search(self.names[index])) and min(hours) == 0 and max(hours) <= 23 and forms[0].format == "%H"
 
     def joined(self, columns: Sequence[int], *, of_sample: bool = False) -> Sequence[Cell]:
         """Return the cells of several columns, joined by blanks."""
         cells = [(self.sample if of_sample else self.cells)[index] for index in columns]
-        return cells[0] if len(cells) == 1 else [" ".join(map(text_of, parts)) for parts in zip(*cells, strict=True)]
+        return cells[0] if len(cells) == 1 else [" ".join(map(cell_text, parts)) for parts in zip(*cells, strict=True)]
 
 
 def has_fractions(column: Sequence[Cell]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
+from services.data.files.grid import cell_text
 from services.data.files.inference.cells import SampleTable
 from services.data.files.inference.draft import Draft
 from services.data.files.inference.time_columns import END, IS_TIME, ISSUED, START, Across, TimeColumns
@@ -16,7 +17,6 @@ from services.data.files.inference.times import (
     infer_formats,
     instants,
     steps_of,
-    text_of,
 )
 from services.data.files.inference.zones import (
     SAME_CLOCKS,
@@ -100,7 +100,7 @@ class Periods:
         if not keys:
             return [list(range(len(self._table.rows)))]
         groups: dict[tuple[str, ...], list[int]] = {}
-        for row, key in enumerate(zip(*(map(text_of, self._table.cells[index]) for index in keys), strict=True)):
+        for row, key in enumerate(zip(*(map(cell_text, self._table.cells[index]) for index in keys), strict=True)):
             groups.setdefault(key, []).append(row)
         return list(groups.values())[:_MAX_SERIES]
 
@@ -162,7 +162,7 @@ class Periods:
         cells = table.sample[when.columns[0]]
         starts = instants(when.form, cells)
         if when.form.interval:
-            texts = [text_of(cell).partition(when.form.interval)[2].strip() for cell in cells]
+            texts = [cell_text(cell).partition(when.form.interval)[2].strip() for cell in cells]
             return _length(starts, instants(TimeFormat(when.form.format), texts))
         for index, name in enumerate(table.names):
             if index in when.columns or ISSUED.search(name) or not (END.search(name) or IS_TIME.search(name)):
@@ -196,7 +196,7 @@ class Periods:
 
     def _clocks(self, index: int) -> Sequence[object]:
         (form, *_) = infer_clock(self._table.filled[index])
-        return _times_of_day(form, [text_of(cell) for cell in self._table.sample[index]])
+        return _times_of_day(form, [cell_text(cell) for cell in self._table.sample[index]])
 
     # Periods by number, and as headings.
 
@@ -310,7 +310,7 @@ class Periods:
         headings = [table.names[index] for index in self._when.columns]
         others = [name for name in table.names if IS_TIME.search(name) and not ISSUED.search(name)]
         cells = [
-            text_of(column[0])
+            cell_text(column[0])
             for name, column in zip(table.names, table.filled, strict=True)
             if len(set(column)) == 1 and _NAMES_ZONE.search(name)
         ]
@@ -341,7 +341,7 @@ class Periods:
             if known == "end":
                 draft.keys["stamp"] = "end"
             return
-        joined = [text_of(cell) for cell in self._table.joined(when.columns)]
+        joined = [cell_text(cell) for cell in self._table.joined(when.columns)]
         if any(map(END.search, headings)) or any(re.search(r"(?<!\d)24:?00", text) for text in joined):
             draft.keys["stamp"] = "end"
             draft.note("stamp", "times are ends of periods, by the heading or by 24:00")

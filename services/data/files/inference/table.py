@@ -1,10 +1,11 @@
 """Infers the mapping of a table: its time, its values, their names, units and periods; else a document for each row."""
 
+from services.data.files.grid import cell_text
 from services.data.files.inference.cells import SampleTable
 from services.data.files.inference.draft import Draft
 from services.data.files.inference.periods import Periods
 from services.data.files.inference.time_columns import TimeFinder, add_time, find_across
-from services.data.files.inference.times import formats_of, text_of
+from services.data.files.inference.times import formats_of
 from services.data.files.inference.value_columns import ValueColumns
 
 _DOCUMENTS: float = 0.5
@@ -36,7 +37,7 @@ def _add_documents(draft: Draft, table: SampleTable) -> None:
         draft.problem = fault
         return
     for index, name in enumerate(table.names):
-        texts = [text_of(cell) for cell in table.cells[index]]
+        texts = [cell_text(cell) for cell in table.cells[index]]
         if not name or not texts or "" in texts or len(set(texts)) < len(texts):
             continue
         draft.keys = {"kind": "document", "name": f"{{{name}}}"}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
-from services.data.files.grid import Cell
+from services.data.files.grid import Cell, cell_text
 from services.data.files.inference.cells import HOUR, SampleTable, has_fractions
 from services.data.files.inference.draft import Draft
 from services.data.files.inference.times import (
@@ -17,7 +17,6 @@ from services.data.files.inference.times import (
     infer_formats,
     instants,
     steps_of,
-    text_of,
 )
 from services.data.files.inference.zones import stated_zone
 from services.data.kinds.series.times import DAY_S
@@ -231,7 +230,7 @@ class TimeFinder:
         for directive, pattern, least, most in _PARTS:
             index = self._part(chosen, pattern, range(least, most + 1))
             if index is None or (
-                directive == "%M" and any(len(text_of(cell)) < 2 for cell in self._table.filled[index])
+                directive == "%M" and any(len(cell_text(cell)) < 2 for cell in self._table.filled[index])
             ):
                 break
             chosen.append(index)
@@ -241,7 +240,7 @@ class TimeFinder:
         day = len(made) >= 3
         if day:
             yield from self._parts_with(chosen[:3])
-        if made[-1] == "%H" and not any(text_of(cell) in {"0", "00"} for cell in self._table.filled[chosen[-1]]):
+        if made[-1] == "%H" and not any(cell_text(cell) in {"0", "00"} for cell in self._table.filled[chosen[-1]]):
             # Hours from 1, which are periods, or a few of a day.
             made.pop()
             chosen.pop()
@@ -270,7 +269,7 @@ class TimeFinder:
         return None
 
     def _is_within(self, index: int, numbers: range) -> bool:
-        texts = [text_of(cell) for cell in self._table.filled[index]]
+        texts = [cell_text(cell) for cell in self._table.filled[index]]
         return bool(texts) and all(text.isdecimal() and int(text) in numbers for text in texts)
 
 
@@ -289,7 +288,7 @@ def add_time(draft: Draft, table: SampleTable, when: TimeColumns, across: Across
     if when.period is not None:
         draft.keys["period"] = table.label(when.period)
         _add_lengths(draft, table, when)
-    first = next((text_of(cell) for cell in table.sample[when.columns[0]] if text_of(cell)), "")
+    first = next((cell_text(cell) for cell in table.sample[when.columns[0]] if cell_text(cell)), "")
     draft.note("time", f"{' and '.join(map(repr, names))}, as {first!r}")
     if when.others:
         reason = f"no value decides between day and month, as in {first!r}"
@@ -302,7 +301,7 @@ def add_time(draft: Draft, table: SampleTable, when: TimeColumns, across: Across
 
 def _with_clock(date: str, clock: TimeFormat, cells: Sequence[Cell]) -> TimeFormat:
     """Return the format of dates joined with times of day."""
-    padded = all(re.match(r"\d\d", text_of(cell)) for cell in cells)
+    padded = all(re.match(r"\d\d", cell_text(cell)) for cell in cells)
     return TimeFormat(f"{date} {clock.format}", clock.interval, padded)
 
 
@@ -317,7 +316,7 @@ def _add_lengths(draft: Draft, table: SampleTable, when: TimeColumns) -> None:
     if end is None or not when.form.has_clock:
         return
     curve = {
-        text_of(cell)
+        cell_text(cell)
         for name, column in zip(table.names, table.filled, strict=True)
         if _CURVE.search(name)
         for cell in column
@@ -336,7 +335,7 @@ def _add_lengths(draft: Draft, table: SampleTable, when: TimeColumns) -> None:
 def column_of_lengths(table: SampleTable) -> int | None:
     """Return the column with lengths of periods such as PT15M; None: there is none."""
     for index, column in enumerate(table.filled):
-        texts = {text_of(cell) for cell in column}
+        texts = {cell_text(cell) for cell in column}
         if texts and len(texts) <= _MAX_LENGTHS and all(_LENGTH.fullmatch(text) for text in texts):
             return index
     return None

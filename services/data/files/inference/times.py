@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import gcd
 from typing import Final, NamedTuple
 
-from services.data.files.grid import Cell
+from services.data.files.grid import Cell, cell_text
 from services.data.files.instants import CellTimes, Time
 from services.data.files.mapping import Mapping
 from services.data.kinds.series.times import DAY_S
@@ -144,7 +144,7 @@ def formats_of(text: str) -> Iterator[str]:
 
 def infer_formats(cells: Sequence[Cell]) -> list[TimeFormat]:
     """Return the formats in which every cell that is not empty is a time; empty: these are no times."""
-    texts = list(dict.fromkeys(text for cell in cells if (text := text_of(cell))))
+    texts = list(dict.fromkeys(text for cell in cells if (text := cell_text(cell))))
     if not texts or len(texts[0]) > MAX_TIME:
         return []
     found = [TimeFormat(each) for each in formats_of(texts[0])]
@@ -157,7 +157,7 @@ def infer_formats(cells: Sequence[Cell]) -> list[TimeFormat]:
 
 def infer_clock(cells: Sequence[Cell]) -> list[TimeFormat]:
     """Return the formats of a column with times of day alone, such as ``00:15``, ``00 - 01`` or ``7``."""
-    texts = list(dict.fromkeys(text for cell in cells if (text := text_of(cell))))
+    texts = list(dict.fromkeys(text for cell in cells if (text := cell_text(cell))))
     found = []
     for mark in ("", " - ", " \u2013 ", "\u2013", "-", " bis ", " to "):
         firsts = [text.partition(mark)[0].strip() for text in texts] if mark else texts
@@ -179,18 +179,13 @@ def _is_clock(form: TimeFormat, texts: Sequence[str]) -> bool:
     return all(_instant(made, f"2001.01.01 {text}") is not None for text in texts)
 
 
-def text_of(cell: Cell) -> str:
-    """Return the text of a cell as the reader of times has it."""
-    return cell.strip() if isinstance(cell, str) else "" if cell is None else str(cell)
-
-
 def instants(form: TimeFormat, cells: Sequence[Cell], zone: str = "UTC") -> list[Time | None]:
     """Return the instants of cells; None where there is no time."""
     made = reader(form, zone)
     found: list[Time | None] = []
     for cell in cells:
         try:
-            found.append(made.instant(cell) if text_of(cell) else None)
+            found.append(made.instant(cell) if cell_text(cell) else None)
         except (ValueError, OverflowError):
             found.append(None)
     return found

@@ -7,11 +7,12 @@ from functools import cached_property
 from itertools import combinations
 from typing import Final
 
+from services.data.files.grid import cell_text
 from services.data.files.inference.cells import SampleTable, has_fractions
 from services.data.files.inference.draft import Draft
 from services.data.files.inference.numbers import NumberStyle, infer_numbers, sentinels
 from services.data.files.inference.time_columns import IS_TIME, Across, TimeColumns
-from services.data.files.inference.times import infer_formats, instants, text_of
+from services.data.files.inference.times import infer_formats, instants
 from services.data.files.inference.units import LABEL, is_unit, stated_units, unit_of_heading
 from services.data.files.inference.zones import is_repeated
 from services.data.files.names import split_heading
@@ -99,7 +100,7 @@ class ValueColumns:
 
     def _keys(self) -> list[int]:
         """Return the fewest columns which name the series of rows."""
-        times = list(zip(*(map(text_of, self._table.cells[index]) for index in self._times), strict=True))
+        times = list(zip(*(map(cell_text, self._table.cells[index]) for index in self._times), strict=True))
         if self._is_unique(times):
             return []
         used = {*self._times, *self.values}
@@ -107,7 +108,7 @@ class ValueColumns:
         candidates.sort(key=self._key_order)
         for count in range(1, MAX_KEYS + 1):
             for chosen in combinations(candidates[:_MAX_CANDIDATES], count):
-                cells = zip(*(map(text_of, self._table.cells[index]) for index in chosen), strict=True)
+                cells = zip(*(map(cell_text, self._table.cells[index]) for index in chosen), strict=True)
                 if self._is_unique([(*time, *key) for time, key in zip(times, cells, strict=True)]):
                     return sorted(chosen)
         reason = "there are several rows for one time, and no column tells them apart"
@@ -115,7 +116,7 @@ class ValueColumns:
         return []
 
     def _key_order(self, index: int) -> tuple[float, ...]:
-        texts = {text_of(cell) for cell in self._table.sample[index]}
+        texts = {cell_text(cell) for cell in self._table.sample[index]}
         length = sum(map(len, texts)) / max(1, len(texts))
         name, is_number = self._table.names[index], index in self._table.numbers.columns
         # Units and flags may differ from series to series without being their names.
@@ -123,7 +124,7 @@ class ValueColumns:
         return is_label, is_number, len(texts), not _ID.search(name), length
 
     def _is_key(self, index: int) -> bool:
-        texts = [text_of(cell) for cell in self._table.sample[index]]
+        texts = [cell_text(cell) for cell in self._table.sample[index]]
         distinct = set(texts)
         name = self._table.names[index]
         if not name or "" in distinct or not 2 <= len(distinct) <= max(1, len(texts) // 2):
@@ -174,7 +175,7 @@ class ValueColumns:
         found: list[str] = []
         doubtful: dict[str, str] = {}
         for index in self.values:
-            texts = Counter(map(text_of, self._table.filled[index]))
+            texts = Counter(map(cell_text, self._table.filled[index]))
             sure, unsure = sentinels(texts, self._table.numbers.style)
             found += sure
             doubtful |= dict.fromkeys(unsure, self._table.label(index))
@@ -212,14 +213,14 @@ class ValueColumns:
             return
         labels = [self._table.label(index) for index in self.keys]
         self._draft.keys["name"] = "/".join([*(f"{{{label}}}" for label in labels), *(["{column}"] if several else [])])
-        count = len(set(zip(*(map(text_of, self._table.cells[index]) for index in self.keys), strict=True)))
+        count = len(set(zip(*(map(cell_text, self._table.cells[index]) for index in self.keys), strict=True)))
         self._draft.note("name", f"{' and '.join(map(repr, labels))} tell {count} series apart")
 
     def _unit_column(self, used: set[int]) -> int | None:
         for index, name in enumerate(self._table.names):
             if index in used or not LABEL.search(name) or index in self._table.numbers.columns:
                 continue
-            texts = {text_of(cell) for cell in self._table.filled[index]}
+            texts = {cell_text(cell) for cell in self._table.filled[index]}
             if 0 < len(texts) <= 50 and all(len(text) <= 32 for text in texts):
                 return index
         return None
@@ -281,7 +282,7 @@ class ValueColumns:
             return unit, is_unit(unit)
         places = [f"{heading}{end}" for end in _UNIT_ENDS] + [f"units/{heading.rpartition('/')[2]}"]
         for other in (self._units[place] for place in places if place in self._units):
-            texts = {text_of(cell) for cell in self._table.filled[other]}
+            texts = {cell_text(cell) for cell in self._table.filled[other]}
             if len(texts) == 1:
                 return texts.pop(), True
         return self._coded_unit(heading) or unit_of_heading(heading)
@@ -293,7 +294,7 @@ class ValueColumns:
         found = []
         for part in parts:
             texts = {
-                text_of(cell)
+                cell_text(cell)
                 for name, column in zip(self._table.names, self._table.filled, strict=True)
                 if name.rpartition("/")[2] == part
                 for cell in column

@@ -109,7 +109,7 @@ def _convert(file: InputFile, draft: Draft, known: Mapping[str, str], name: str)
         return replace(made, problem=draft.problem)
     try:
         mapping = Keys.model_validate(draft.keys)
-        fields = {**draft.fields, ("prefix" if mapping.is_several else "endpoint"): f"/{name}"}
+        fields = draft.fields | _endpoints(mapping, name)
         found = convert(file, mapping, _target(fields), LIMITS)
     except ValidationError as error:
         return replace(made, problem="; ".join(each["msg"] for each in error.errors()))
@@ -123,15 +123,20 @@ def _irregular(file: InputFile, made: Suggestion, problem: str) -> Suggestion | 
     if _OFF_GRID.search(problem) is None:
         return None
     stated = made.fields["resolution"]
-    several = Keys.model_validate(made.keys).is_several
-    fields = {**made.fields, "resolution": IRREGULAR, ("prefix" if several else "endpoint"): f"/{made.name}"}
+    mapping = Keys.model_validate(made.keys)
+    fields = {**made.fields, "resolution": IRREGULAR, **_endpoints(mapping, made.name)}
     try:
-        found = convert(file, Keys.model_validate(made.keys), _target(fields), LIMITS)
+        found = convert(file, mapping, _target(fields), LIMITS)
     except DataError:
         return None
     rest = [each for each in made.questions if each.key != "resolution"]
     question = Question("resolution", IRREGULAR, f"steps are of {stated}, but {problem}")
     return replace(made, fields=fields, found=found, questions=[*rest, question])
+
+
+def _endpoints(mapping: Keys, name: str) -> dict[str, str]:
+    """Return the field of the source with its endpoint, or the prefix of several."""
+    return {"prefix" if mapping.is_several else "endpoint": f"/{name}"}
 
 
 def _target(fields: Mapping[str, Any]) -> FileTarget:
@@ -313,7 +318,7 @@ def _by_preset(
 ) -> Suggestion | None:
     """Return the suggestion of a preset; None if it cannot read the file, or the file shows something else."""
     name, table, mapping = preset
-    target = {("prefix" if mapping.is_several else "endpoint"): f"/{own.name}"}
+    target = _endpoints(mapping, own.name)
     stated = {key: value for key, value in known.items() if key in {"zone", "unit", "resolution"}}
     proven = own.fields.keys() - {each.key for each in own.questions} if not own.problem else set()
     # A preset is for the usual resolution of a feed; others have the same layout.

@@ -307,11 +307,10 @@ def add_table(config: Path, name: str, table: str) -> None:
 
 def write_layout(file: Path, made: Suggestion) -> None:
     """Write the layout of a suggestion. Raises ``UnusableFile``."""
-    fields = {key: value for key, value in made.fields.items() if key not in {"endpoint", "prefix"}}
     preset = load_preset(made.preset, Path()) if made.preset else {}
     mapping = {**preset.pop("mapping", {}), **made.keys}
     try:
-        file.write_text(_commented(layout_text({**preset, **fields}, mapping), made.questions), encoding="utf-8")
+        file.write_text(_commented(layout_text({**preset, **made.layout}, mapping), made.questions), encoding="utf-8")
     except OSError as error:
         raise UnusableFile(file, error.strerror or "it cannot be written") from None
     typer.echo(f"written: {file}; store the file with `diem put ENDPOINT FILE --preset {file}`", err=True)

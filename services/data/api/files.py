@@ -126,7 +126,7 @@ class FilesApi:
 
 def _suggested(made: Suggestion) -> dict[str, Any]:
     """Return a layout, with what is assumed in it, and the words about it."""
-    fields = {key: value for key, value in made.fields.items() if key not in {"endpoint", "prefix"}}
+    fields = made.layout
     for question in made.questions:
         if question.key in _ASSUMED:
             fields.setdefault(question.key, question.assumed)

@@ -49,6 +49,11 @@ class Suggestion:
     problem: str = ""
 
     @property
+    def layout(self) -> dict[str, Any]:
+        """The fields without the endpoints."""
+        return {key: value for key, value in self.fields.items() if key not in {"endpoint", "prefix"}}
+
+    @property
     def is_several(self) -> bool:
         """True if there are several endpoints, below a prefix."""
         return "prefix" in self.fields

@@ -17,12 +17,13 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer.fetcher import FetchError, FetchResult
 from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError
 
-from bridge.limits import FETCH_BYTES
 from bridge.partition_state import PartitionTable
 from bridge.records import Record
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 
+FETCH_BYTES: Final = 16 << 20
+"""Limit of one broker response, and of all prefetched data; compressed, as stored by the broker."""
 PARTITION_BYTES: Final = 1 << 20
 MIN_PARTITION_BYTES: Final = 128 << 10
 """The topic's ``max.message.bytes``: with less, each answer would still hold one batch."""

@@ -1,8 +1,7 @@
-"""Evenness of partitions over servers: by number (thesis 5.3, "keeping load uniform") and by measured load."""
+"""Evenness of partitions over servers, by their number (thesis 5.3, "keeping load uniform")."""
 
 from collections.abc import Sequence
 from fractions import Fraction
-from itertools import accumulate
 from statistics import fmean
 from typing import Final
 
@@ -56,20 +55,3 @@ def even_count(sizes: Sequence[int]) -> int:
     counts = sorted(count for count in {least, *COUNTS} if count >= least)
     good = (count for count in counts if is_even_enough(count, sizes))
     return next(good, min(counts, key=lambda count: mean_imbalance(count, sizes)))
-
-
-def load_imbalance(loads: Sequence[float], servers: int) -> float:
-    """Return the largest load of a server over the mean, for the measured load of each partition; 1.0 without load.
-
-    Each server has a range of partitions, one more for the first ``len(loads) % servers``, as Kafka's RangeAssignor
-    assigns a topic.
-    """
-    total = sum(loads)
-    if total <= 0:
-        return 1.0
-    least, more = divmod(len(loads), servers)
-    ends = accumulate(least + (server < more) for server in range(servers))
-    prefix = [0.0, *accumulate(loads)]
-    marks = [prefix[end] for end in ends]
-    fullest = max(after - before for before, after in zip([0.0, *marks], marks, strict=False))
-    return fullest * servers / total

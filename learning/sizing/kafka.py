@@ -2,8 +2,7 @@
 
 Symbols: T_T ``throughput`` of the topic, T_S ``storage`` and T_N ``network`` throughput of one server, T_C ``consumer``
 throughput, n ``servers``, r ``replicas``, g ``groups``, p ``partitions``, t ``topics``. Throughputs are in one unit of
-the caller's choice, such as bytes/s; times are in seconds. ``Number`` may be continuous where the thesis has an
-integer, so that elasticities can be computed.
+the caller's choice, such as bytes/s; times are in seconds.
 
 All arithmetic is on exact decimals: a limit of 0.01 s is 1/100, and no bound loses a partition to binary rounding.
 """
@@ -85,22 +84,10 @@ def storage_per_server(throughput: Number, servers: Number, replicas: Number) ->
 def network_per_server(throughput: Number, servers: Number, replicas: Number, groups: Number) -> Bound:
     """Return the network throughput that a server needs: T_T (r + g) / n (equation 5).
 
-    It adds up what is received (r) and what consumers are sent (g), and leaves out what leaders send to followers:
-    see :func:`duplex_per_server`.
+    It adds up what is received (r) and what consumers are sent (g), and leaves out what leaders send to followers.
     """
     limit = exact(throughput) * (exact(replicas) + exact(groups)) / exact(servers)
     return Bound("network", "network throughput of a server", Side.AT_LEAST, limit, "per s", "thesis eq. 5")
-
-
-def duplex_per_server(throughput: Number, servers: Number, replicas: Number, groups: Number) -> Bound:
-    """Return the throughput in the busier direction of a full-duplex link: T_T max(r, r - 1 + g) / n.
-
-    Not in the thesis. A server receives r shares of T_T / n from producers and leaders; it sends r - 1 to followers and
-    g to consumers.
-    """
-    busier = max(exact(replicas), exact(replicas) - 1 + exact(groups))
-    limit = exact(throughput) * busier / exact(servers)
-    return Bound("network, one way", "network throughput of a server", Side.AT_LEAST, limit, "per s", "beside eq. 5")
 
 
 def partitions_by_servers(servers: Number) -> Bound:

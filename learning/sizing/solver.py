@@ -1,12 +1,12 @@
-"""The binding bound of a workload, its sensitivity to inputs, and the excess if nothing fits.
+"""The bounds of a workload, the strictest first, and the excess if nothing fits.
 
 The program: partitions p of a topic on n servers, between the lower bounds (equations 6 and 9, planned consumers) and
 the upper ones (equations 10 and 11, open files), where n servers must store and send the throughput (equations 4, 5).
 All bounds loosen as n grows but equation 6, so the fewest servers are found by trying n = r, r + 1, ...
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
@@ -34,8 +34,6 @@ MAX_SERVERS: Final = 1000
 """Largest cluster tried."""
 DETECTION: Final = "detection of a lost broker"
 """Name of the excess if the loss is detected too late for any number of partitions and servers."""
-_STEP: Final = Fraction(1, 1000)
-"""Relative step of a derivative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,6 @@ class Workload:
     groups: Number = 1
     """g: consumer groups that read the whole topic."""
     replicas: Number = 3
-    topics: Number = 1
-    """t: topics of as many partitions."""
     other_partitions: Number = 0
     """Partitions of other topics in the cluster, which share its elections, replication and files."""
     storage: Number | None = None
@@ -116,10 +112,9 @@ class Solution:
         """The most partitions; None without an upper bound."""
         return self.upper[0].whole if self.upper else None
 
-    def binding(self, side: Side) -> Bound | None:
-        """Return the strictest bound of a side."""
-        bounds = self.lower if side is Side.AT_LEAST else self.upper
-        return bounds[0] if bounds else None
+    def fits(self, partitions: int) -> bool:
+        """Return whether a number of partitions keeps all bounds."""
+        return all(bound.holds(partitions) for bound in (*self.lower, *self.upper))
 
 
 def solve(workload: Workload, servers: int) -> Solution:
@@ -147,37 +142,6 @@ def fewest_servers(workload: Workload, most: int = MAX_SERVERS) -> Solution:
     return solve(workload, most)
 
 
-def elasticities(workload: Workload, servers: int, side: Side) -> dict[str, float]:
-    """Return by how many percent the strictest bound of a side moves when an input grows by one percent.
-
-    Inputs that do not move it are left out. A derivative at the present inputs, where counts are continuous: -1 for a
-    limit that halves when the input doubles.
-    """
-    inputs = {field.name: getattr(workload, field.name) for field in fields(workload)}
-    found = {
-        name: _elasticity(_at(workload, servers, side, name), exact(value)) for name, value in inputs.items() if value
-    }
-    found["servers"] = _elasticity(lambda value: _strictest(workload, value, side), Fraction(servers))
-    return {name: round(value, 3) for name, value in found.items() if abs(value) > 5e-4}
-
-
-def _at(workload: Workload, servers: int, side: Side, name: str) -> Callable[[Fraction], Fraction | None]:
-    return lambda value: _strictest(replace(workload, **{name: value}), servers, side)
-
-
-def _elasticity(bound: Callable[[Fraction], Fraction | None], value: Fraction) -> float:
-    above, here, below = (bound(value * (1 + step)) for step in (_STEP, Fraction(0), -_STEP))
-    if not above or not here or not below:
-        return 0.0
-    return float((above - below) / (2 * _STEP * here))
-
-
-def _strictest(workload: Workload, servers: Number, side: Side) -> Fraction | None:
-    if side is Side.AT_LEAST:
-        return max(map(_limit, _lower(workload, servers)))
-    return min((_limit(bound) for bound in _upper(workload, servers) if bound.limit is not None), default=None)
-
-
 def _limit(bound: Bound) -> Fraction:
     return bound.limit if bound.limit is not None else Fraction(0)
 
@@ -194,7 +158,7 @@ def _upper(workload: Workload, servers: Number) -> Iterator[Bound]:
     if workload.latency_s is not None:
         bound = partitions_by_latency(workload.latency_s, servers, replicas, 1, workload.replication_s)
         idle = exact(workload.idle_replication_s) / exact(workload.replication_s)
-        yield _of_topic(bound, others * idle, workload.topics)
+        yield _of_topic(bound, others * idle)
     if workload.unavailability_s is not None and not _is_detected_late(workload):
         times = {
             "election_s": workload.election_s,
@@ -202,17 +166,17 @@ def _upper(workload: Workload, servers: Number) -> Iterator[Bound]:
             "session_timeout_s": workload.session_timeout_s,
         }
         bound = partitions_by_unavailability(workload.unavailability_s, servers, replicas, 1, **times)
-        yield _of_topic(bound, others, workload.topics)
+        yield _of_topic(bound, others)
     if workload.open_files is not None:
         bound = partitions_by_open_files(workload.open_files, servers, replicas, workload.segments)
-        yield _of_topic(bound, others, workload.topics)
+        yield _of_topic(bound, others)
 
 
-def _of_topic(bound: Bound, others: Fraction, topics: Number) -> Bound:
-    """Return the bound of one of ``topics`` topics, from that of the partitions of all topics in the cluster."""
+def _of_topic(bound: Bound, others: Fraction) -> Bound:
+    """Return the bound of one topic, from that of the partitions of all topics in the cluster."""
     if bound.limit is None:
         return bound
-    return replace(bound, limit=max(Fraction(0), bound.limit - others) / exact(topics))
+    return replace(bound, limit=max(Fraction(0), bound.limit - others))
 
 
 def _excesses(

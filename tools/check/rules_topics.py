@@ -1,7 +1,6 @@
 """Rules of our topics: log settings (docs/protocol.md section 3) and the number of partitions (thesis, section 5).
 
-The equations are ``learning.sizing``'s. All partitions are assumed equally busy here; ``diem size`` also measures the
-busiest server's share of recorded load.
+The equations are ``learning.sizing``'s. All partitions are assumed equally busy.
 """
 
 from collections.abc import Iterator

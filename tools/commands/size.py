@@ -24,8 +24,8 @@ from learning.costs import DEFAULT, read_costs
 from tools.commands.options import PlannedOption, parse_planned
 from tools.size import report
 from tools.size.measure import measure
+from tools.size.sizing import GIVEN, Figure, Figures, Limits
 from tools.size.sizing import size as size_of
-from tools.size.workload import GIVEN, Figure, Figures, Limits, without_system
 
 
 def register(cli: typer.Typer) -> None:
@@ -44,7 +44,6 @@ def size(
     subscribers: Annotated[
         float | None, typer.Option(min=0, help="Clients that receive an update, on average.")
     ] = None,
-    endpoints: Annotated[int | None, typer.Option(min=0, help="Number of endpoints.")] = None,
     groups: Annotated[int | None, typer.Option(min=1, help="Consumer groups that read every update.")] = None,
     brokers: Annotated[
         int | None,
@@ -103,7 +102,6 @@ def size(
         "updates": updates,
         "record_bytes": record_bytes,
         "subscribers": subscribers,
-        "endpoints": endpoints,
         "groups": groups,
         "brokers": brokers,
         "other_partitions": other_partitions,
@@ -112,10 +110,10 @@ def size(
     state, found = StateDir(state_dir), list[Figures]()
 
     async def read() -> None:
-        found.append(await measure(state, _kafka_of(state, kafka), constants))
+        found.append(await measure(state, _kafka_of(state, kafka)))
 
     if updates is not None:
-        found.append(without_system())
+        found.append(Figures())
     elif code := run_interactive(read):
         return code
     if not found:  # interrupted

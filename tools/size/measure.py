@@ -1,4 +1,4 @@
-"""Reads the figures of a running system: rates from ``diem status`` or recorded traffic, topic sizes from Kafka.
+"""Reads the figures of a running system: rates from ``diem status``, topic sizes from Kafka.
 
 All I/O of ``diem size`` is here.
 """
@@ -6,9 +6,6 @@ All I/O of ``diem size`` is here.
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from deploy.system import control
@@ -18,37 +15,29 @@ from deploy.topology import Mode
 from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import Cluster, describe
-from learning.costs import Costs
-from learning.jobs.warehouse import BadStatistics, Warehouse, all_statistics, read_window
 from tools.check.collect import broker_settings
 from tools.check.facts import Settings
-from tools.size.workload import BUILT_IN, RECORD_BYTES, Figure, Figures
+from tools.size.sizing import Figure, Figures
 
 SAMPLE_S: Final = 1.0
 """Duration of measuring the rate of updates."""
 CONNECT_TIMEOUT_S: Final = 8.0
 SESSION_TIMEOUT: Final = "broker.session.timeout.ms"
 _SERVER: Final = "websocket"
-_REQUIRED_PACKAGES: Final = ("numpy", "pyarrow")
 
 
-async def measure(state: StateDir, kafka: KafkaOptions | None, costs: Costs) -> Figures:
+async def measure(state: StateDir, kafka: KafkaOptions | None) -> Figures:
     """Return the figures of the system in a state directory, with its brokers if it has Kafka.
 
-    The rate is from the latest statistics, or from the last ``SAMPLE_S`` seconds if higher.
+    The rate is that of the last ``SAMPLE_S`` seconds.
 
     Raises:
         NotUp: nothing runs there.
         ControlFailed: it does not answer.
         KafkaUnavailable: no broker answers.
     """
-    sampled, cluster, recorded = await asyncio.gather(
-        _sample(state), _described(kafka), asyncio.to_thread(read_recorded, state.path / "traffic" / "warehouse", costs)
-    )
-    before, after, seconds = sampled
-    figures = of_status(before, after, seconds)
-    if recorded is not None:
-        figures = with_recorded(figures, *recorded)
+    sampled, cluster = await asyncio.gather(_sample(state), _described(kafka))
+    figures = of_status(*sampled)
     if cluster is None or kafka is None:
         return figures
     return with_cluster(figures, cluster.topology, cluster.brokers, kafka.names.updates)
@@ -92,8 +81,6 @@ def of_status(before: dict[str, Any], after: dict[str, Any], seconds: float) -> 
     return Figures(
         updates=Figure(updates, f"measured for {seconds:.1f} s"),
         subscribers=Figure(subscriptions / endpoints if endpoints else 0.0, "subscriptions per endpoint, now"),
-        record_bytes=Figure(RECORD_BYTES, BUILT_IN),
-        endpoints=Figure(endpoints, "the Data Service, now"),
         servers=Figure(max(1, running // clones), now),
         # A group per clone if servers divide the updates, else per server, which reads all of them.
         groups=Figure(clones if mode.partitioned else running, now),
@@ -124,40 +111,3 @@ def with_cluster(figures: Figures, cluster: Cluster, brokers: Iterable[Settings]
     if present:
         changed["partitions"] = Figure(present, f"topic {updates}, now")
     return figures.replaced(changed)
-
-
-def with_recorded(figures: Figures, window: str, rows: Iterable[tuple[str, float, float, float]]) -> Figures:
-    """Return the figures with recorded traffic: rows of endpoint, updates/s, subscribers and load in microseconds/s."""
-    known = list(rows)
-    updates = sum(rate for _, rate, _, _ in known)
-    changed = {}
-    if updates > figures.updates.value:
-        changed["updates"] = Figure(updates, f"busy minutes of {window}")
-    if updates > 0:
-        mean = sum(rate * subscribers for _, rate, subscribers, _ in known) / updates
-        changed["subscribers"] = Figure(mean, window)
-    loads = tuple((endpoint, load) for endpoint, _, _, load in known)
-    return replace(figures.replaced(changed), loads=loads)
-
-
-def read_recorded(warehouse: Path, costs: Costs) -> tuple[str, list[tuple[str, float, float, float]]] | None:
-    """Return a name for the latest statistics, and their endpoints; None without any, or without the packages."""
-    if not warehouse.is_dir() or any(find_spec(name) is None for name in _REQUIRED_PACKAGES):
-        return None
-    try:
-        found = all_statistics(Warehouse(warehouse))
-        if not found:
-            return None
-        from learning.placement import instance, objective  # noqa: PLC0415  # they import numpy
-
-        window, endpoints = read_window(found[-1]), instance.read_endpoints(found[-1])
-    except (BadStatistics, OSError, ValueError, LookupError):
-        return None  # measured, if not known from records
-    rows = zip(
-        endpoints.endpoints,
-        endpoints.expected_busy[0].tolist(),
-        endpoints.expected_subscribers.tolist(),
-        objective.loads(endpoints, costs).tolist(),
-        strict=True,
-    )
-    return f"statistics until {window['to']}", list(rows)

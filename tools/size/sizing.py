@@ -1,40 +1,86 @@
-"""Sizing for a workload: the cluster, the bounds, the counts side by side, the guideline. Pure."""
+"""Figures of a workload, each with its origin, the limits for a cluster, and the bounds that follow. Pure."""
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
-from bridge.limits import FETCH_BYTES
-from diem.kafka.topic_config import MAX_MESSAGE_BYTES, UPDATES_CONFIG
-from diem.protocol.partition_map import partition_of
 from learning.costs import Costs
 from learning.sizing import even, kafka
-from learning.sizing.kafka import QUORUM_METADATA_S, Side
-from learning.sizing.solver import Excess, Solution, Workload, elasticities, fewest_servers, solve
-from tools.size.workload import Figures, Limits, consumer_updates, workload_of
+from learning.sizing.solver import Solution, Workload, fewest_servers, solve
 
-_DIRTY_S: Final = (int(UPDATES_CONFIG["segment.ms"]) + int(UPDATES_CONFIG["max.compaction.lag.ms"])) / 1000
-"""Maximum age of superseded records: until their segment is closed and compacted."""
+GIVEN: Final = "given"
+BUILT_IN: Final = "built in"
+RECORD_BYTES: Final = 256
+"""Size of a record without data, with its share of a batch's header; data adds up to ``DIEM_DATA_INLINE_BYTES``."""
+
+
+class Figure(NamedTuple):
+    """A number with its origin, for people."""
+
+    value: float
+    origin: str
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionCount:
-    """One number of partitions, compared with others."""
+class Figures:
+    """Known figures of a workload, by default of a partitioned system of one group. Rates are per second."""
 
-    partitions: int
-    fits: bool
-    uniform: tuple[int, ...]
-    """Planned sizes that divide it evenly."""
-    mean: float
-    worst: float
-    worst_at: int
-    by_load: float | None
-    """Largest recorded load of a server over the mean, at the present number of servers, by the hash of endpoints."""
-    elections_s: float
-    replication_s: float
-    open_files: float
-    """Per broker."""
-    producer_bytes: int
-    """Maximum memory of the publisher's batches: one per partition, of the topic's maximum size."""
+    updates: Figure = field(default=Figure(0, BUILT_IN))
+    """Updates per second."""
+    subscribers: Figure = field(default=Figure(1, BUILT_IN))
+    """Frames per update: clients watching its endpoint."""
+    record_bytes: Figure = field(default=Figure(RECORD_BYTES, BUILT_IN))
+    servers: Figure = field(default=Figure(1, BUILT_IN))
+    """Number of running WebSocket servers; per group in partitioned modes."""
+    groups: Figure = field(default=Figure(1, BUILT_IN))
+    """Number of consumer groups reading every update."""
+    brokers: Figure | None = None
+    """Brokers of the present cluster; None to compute the needed number."""
+    partitions: Figure | None = None
+    """Present partitions of the updates topic."""
+    other_partitions: Figure = field(default=Figure(0, BUILT_IN))
+    """Partitions of other topics in the cluster."""
+    session_timeout_s: Figure = field(default=Figure(kafka.SESSION_TIMEOUT_S, "Kafka's default"))
+    """``broker.session.timeout.ms`` of the controllers, in seconds."""
+    partitioned: bool = True
+    """True if servers divide the updates; in mode x each reads all."""
+
+    def replaced(self, changed: Mapping[str, Figure]) -> "Figures":
+        """Return the figures with some replaced, by the names of their fields."""
+        return replace(self, **changed)  # type: ignore[arg-type]  # the names are those of figures
+
+    def scaled(self, growth: float) -> "Figures":
+        """Return the figures with ``growth`` times the updates."""
+        if growth == 1:
+            return self
+        origin = f"{self.updates.origin}, times {growth:g}"
+        return replace(self, updates=Figure(self.updates.value * growth, origin))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Requirements, and the capacity of one broker. Throughputs in bytes/s, times in seconds; None sets no bound."""
+
+    tolerate: int = 1
+    """Number of brokers that may be lost at the same time (the thesis' N)."""
+    planned: tuple[int, ...] = even.PLANNED
+    """Numbers of servers that should divide the partitions evenly."""
+    latency_s: float = 0.1
+    unavailability_s: float = 20.0
+    """From the loss of a broker until all of its partitions are led again: T_heal of docs/reliability.md."""
+    storage: float | None = None
+    network: float | None = None
+    open_files: int | None = 100_000
+
+    @property
+    def replicas(self) -> int:
+        """Replicas needed to keep writing with the brokers lost."""
+        return kafka.replicas_for(self.tolerate)
+
+    @property
+    def in_sync(self) -> int:
+        """Replicas that must store a record before its acknowledgement."""
+        return kafka.in_sync_for(self.tolerate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +89,8 @@ class Sizing:
 
     figures: Figures
     limits: Limits
-    workload: Workload
     solution: Solution
     partitions: int
-    counts: tuple[PartitionCount, ...]
-    sensitivity: dict[Side, dict[str, float]]
-    """Elasticities of the strictest bound of each side."""
     utilisation: float
     """Cores used for the updates by a group's servers together; in mode x, by each server."""
 
@@ -58,103 +100,60 @@ class Sizing:
         return self.solution.servers
 
     @property
-    def count(self) -> PartitionCount:
-        """The chosen number of partitions."""
-        return next(count for count in self.counts if count.partitions == self.partitions)
-
-    @property
-    def excesses(self) -> tuple[Excess, ...]:
-        """Exceeded bounds, the worst first."""
-        return self.solution.excesses
-
-    @property
-    def disk_bytes(self) -> float:
-        """Disk of the updates topic on a broker: the latest record of each endpoint, and uncompacted ones."""
-        kept = self.figures.endpoints.value * self.figures.record_bytes.value
-        return (kept + float(self.workload.throughput) * _DIRTY_S) * self.limits.replicas / self.brokers
-
-    @property
     def detection_s(self) -> float:
         """Time until the loss of a broker is detected."""
         return float(kafka.detection_s(self.figures.session_timeout_s.value))
 
     @property
+    def elections_s(self) -> float:
+        """Time from the detection until all partitions of a lost broker are led again."""
+        everything = self.partitions + self.figures.other_partitions.value
+        election_s, metadata_s = kafka.ELECTION_S, kafka.QUORUM_METADATA_S
+        return float(kafka.unavailability_s(everything, self.brokers, self.limits.replicas, election_s, metadata_s))
+
+    @property
     def longest_session_timeout_s(self) -> float:
         """Longest session timeout for the chosen partitions to be led again in time; 0 if none suffices."""
-        left = self.limits.unavailability_s - self.count.elections_s
-        return max(0.0, left / kafka.DETECTION_TIMEOUTS)
-
-    @property
-    def consumer_bytes(self) -> int:
-        """Maximum memory of a consumer's prefetched data."""
-        return FETCH_BYTES
-
-    @property
-    def duplex(self) -> float:
-        """Bytes/s in the busier direction of a broker's link."""
-        inputs = self.workload
-        bound = kafka.duplex_per_server(inputs.throughput, self.brokers, inputs.replicas, inputs.groups)
-        return float(bound.limit or 0)
+        return max(0.0, (self.limits.unavailability_s - self.elections_s) / kafka.DETECTION_TIMEOUTS)
 
 
 def size(figures: Figures, limits: Limits, costs: Costs) -> Sizing:
     """Return the sizing of a workload, on its present brokers or the fewest that suffice."""
-    workload = workload_of(figures, limits, costs)
+    capacity = 1e6 / (costs.update_us + costs.delivery_us * figures.subscribers.value)
+    workload = _workload(figures, limits, capacity)
     solution = fewest_servers(workload) if figures.brokers is None else solve(workload, int(figures.brokers.value))
-    present = () if figures.partitions is None else (int(figures.partitions.value),)
-    numbers = {*even.COUNTS, *present, solution.fewest}
-    counts = [_count(number, figures, limits, solution) for number in sorted(numbers)]
-    chosen = _choose(counts, present, limits.planned)
-    return Sizing(
-        figures,
-        limits,
-        workload,
-        solution,
-        chosen.partitions,
-        tuple(counts),
-        {side: elasticities(workload, solution.servers, side) for side in Side},
-        figures.updates.value / consumer_updates(figures, costs),
+    return Sizing(figures, limits, solution, _choose(figures, limits, solution), figures.updates.value / capacity)
+
+
+def _workload(figures: Figures, limits: Limits, capacity: float) -> Workload:
+    """Return the model's inputs, with the capacity of a server in updates per second.
+
+    In mode x, partitions do not divide a server's work, so its consumers set no bound.
+    """
+    record = figures.record_bytes.value
+    throughput = figures.updates.value * record
+    return Workload(
+        throughput=throughput,
+        consumer=capacity * record if figures.partitioned else max(throughput, 1.0),
+        consumers=max(limits.planned),
+        groups=figures.groups.value,
+        replicas=limits.replicas,
+        other_partitions=figures.other_partitions.value,
+        storage=limits.storage,
+        network=limits.network,
+        latency_s=limits.latency_s,
+        unavailability_s=limits.unavailability_s,
+        session_timeout_s=figures.session_timeout_s.value,
+        open_files=limits.open_files,
     )
 
 
-def _choose(counts: list[PartitionCount], present: tuple[int, ...], planned: tuple[int, ...]) -> PartitionCount:
+def _choose(figures: Figures, limits: Limits, solution: Solution) -> int:
     """Return the present count if it fits and is even enough, else the smallest such, else the most even."""
-    fitting = [count for count in counts if count.fits]
-    good = [count for count in fitting if even.is_even_enough(count.partitions, planned)]
-    kept = [count for count in good if count.partitions in present]
-    if kept or good:
-        return (kept or good)[0]
-    return min(fitting or counts, key=lambda count: (count.mean, count.partitions))
-
-
-def _count(partitions: int, figures: Figures, limits: Limits, solution: Solution) -> PartitionCount:
-    brokers, replicas = solution.servers, limits.replicas
-    everything = partitions + figures.other_partitions.value
-    worst, worst_at = even.worst_imbalance(partitions, limits.planned)
-    away = kafka.unavailability_s(everything, brokers, replicas, kafka.ELECTION_S, QUORUM_METADATA_S)
-    return PartitionCount(
-        partitions,
-        all(bound.holds(partitions) for bound in (*solution.lower, *solution.upper)),
-        tuple(even.uniform_sizes(partitions, limits.planned)),
-        even.mean_imbalance(partitions, limits.planned),
-        worst,
-        worst_at,
-        _by_load(partitions, figures),
-        float(away),
-        float(
-            kafka.replication_delay_s(partitions, brokers, replicas, kafka.REPLICATION_S)
-            + kafka.replication_delay_s(figures.other_partitions.value, brokers, replicas, kafka.IDLE_REPLICATION_S)
-        ),
-        float(kafka.open_files(everything, brokers, replicas, Workload(1, 1).segments)),
-        partitions * MAX_MESSAGE_BYTES,
-    )
-
-
-def _by_load(partitions: int, figures: Figures) -> float | None:
-    """Return the imbalance of recorded load at the present number of servers, for endpoints placed by their hash."""
-    if not figures.loads:
-        return None
-    loads = [0.0] * partitions
-    for endpoint, load in figures.loads:
-        loads[partition_of(endpoint.encode(), partitions)] += load
-    return even.load_imbalance(loads, max(1, int(figures.servers.value)))
+    present: tuple[int, ...] = () if figures.partitions is None else (int(figures.partitions.value),)
+    counts = sorted({*even.COUNTS, *present, solution.fewest})
+    fitting = [count for count in counts if solution.fits(count)]
+    good = [count for count in fitting if even.is_even_enough(count, limits.planned)]
+    if good:
+        return next((count for count in good if count in present), good[0])
+    return min(fitting or counts, key=lambda count: (even.mean_imbalance(count, limits.planned), count))

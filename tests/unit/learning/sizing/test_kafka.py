@@ -27,9 +27,6 @@ def test_windows_in_the_text_of_the_thesis_are_reproduced() -> None:
 def test_a_server_needs_its_share_of_storage_and_network() -> None:
     assert kafka.storage_per_server(200, 6, 3).limit == 100
     assert kafka.network_per_server(180, 6, 3, 2).limit == 150
-    # In one direction of a full-duplex link: 3 shares received, 2 + 2 sent.
-    assert kafka.duplex_per_server(180, 6, 3, 2).limit == 120
-    assert kafka.duplex_per_server(180, 6, 3, 0).limit == 90
 
 
 def test_partitions_have_lower_bounds_by_servers_and_consumers() -> None:

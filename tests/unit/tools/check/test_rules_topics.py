@@ -18,8 +18,7 @@ from tests.unit.tools.check.healthy import (
     topic,
 )
 from tools.check.facts import Facts, Severity
-from tools.size.sizing import size
-from tools.size.workload import Limits, without_system
+from tools.size.sizing import Figures, Limits, size
 
 FAULT, WARNING, OK = Severity.FAULT, Severity.WARNING, Severity.OK
 
@@ -90,7 +89,7 @@ def test_a_new_topic_is_judged_as_it_is_sized() -> None:
     """`diem up`, `diem check` and `diem size` have one number for the same planned servers."""
     assert judgement("even shares", counted(PARTITIONS, *PLANNED)).verdict is OK
     for planned in (PLANNED, (*PLANNED, 5), tuple(range(1, 13)), (1, 5), (7,), (30,)):
-        chosen = size(without_system(), Limits(planned=planned), DEFAULT).partitions
+        chosen = size(Figures(), Limits(planned=planned), DEFAULT).partitions
         few = judgement("enough partitions", counted(max(planned) - 1, *planned))
         assert few.commands[-1].endswith(f"--partitions {chosen}")
     assert even_count(PLANNED) == PARTITIONS == configuration.PARTITIONS

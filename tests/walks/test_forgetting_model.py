@@ -11,16 +11,15 @@ is not lost once it has led to the removal of other records.
 """
 
 from collections.abc import Iterator
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import pytest
 
 from bridge.partition_state import LogChanged, PartitionState, ReaderOutdated
 from diem.protocol.watermark import LogProof, incarnation_of, offset_of, position_of
-from services.data.publisher.offsets import Extent, OffsetTracker
-from tests.walks.test_log_model import NOTHING, STATES, explore
+from services.data.publisher.offsets import OffsetTracker
+from tests.walks.test_log_model import STATES, LogWorld, explore
 
 MAX_END: Final = 10
 
@@ -50,27 +49,19 @@ CREATED: Final = Endpoint(1)
 
 
 @dataclass
-class World:
-    """One state."""
+class World(LogWorld):
+    """One state; a record of the log that was compacted away is None."""
 
     stored: Endpoint = CREATED
     floor: int = 0
     writes: int = 1
-    due: bool = True
     burying: bool = False
     """The deletion is sent as a tombstone, if at all."""
     noted: int | None = None
     """End of the log once no deletion was under way."""
     buried: bool = False
-    tracker: OffsetTracker = field(default_factory=lambda: OffsetTracker(NOTHING))
-    kept: Extent = NOTHING
-    publishing: bool = True
-    begin: int = 0
-    log: tuple[Record | None, ...] = ()
     cleaned: int = 0
     """Records from here on have not led to the removal of others."""
-    reader: PartitionState | None = None
-    last_incarnation: int | None = None
     outdated: bool = False
     """The bridge has told its reader to start over."""
     held: Endpoint = NONE
@@ -79,32 +70,17 @@ class World:
     dropping: bool = False
     """The endpoint is forgotten at the end of the catch-up."""
     unconfirmed: bool = False
-    position: int = 0
-    in_vain: Record | None = None
-    faults: int = 0
-    wrong: str = ""
-
-    @property
-    def end(self) -> int:
-        return self.begin + len(self.log)
-
-    def copy(self, **changes: object) -> "World":
-        other = replace(self, **changes)  # type: ignore[arg-type]
-        other.tracker, other.reader = copy(other.tracker), copy(other.reader)
-        return other
 
     @property
     def key(self) -> tuple[object, ...]:
-        tracker, reader = self.tracker, self.reader
-        written = (tracker.next, tracker.complete_from, tracker.incarnation, tracker.foreign, tracker.extent)
+        reader = self.reader
         read = reader and (
             *(reader.position, reader.incarnation, reader.last_incarnation, reader.target, reader.read_from),
             *(reader.confirmed, reader.known_until, reader.at_end),
         )
-        store = (self.stored, self.floor, self.writes, self.due, self.burying, self.noted, self.buried, self.kept)
-        log = (self.publishing, self.begin, self.log, self.cleaned, self.last_incarnation, self.outdated, self.position)
-        server = (self.held, self.seen, self.catching_up, self.dropping, self.unconfirmed, self.in_vain)
-        return (written, tracker._exact, read, *store, *log, *server, self.faults)
+        store = (self.stored, self.floor, self.writes, self.burying, self.noted, self.buried)
+        server = (self.held, self.seen, self.catching_up, self.dropping, self.unconfirmed)
+        return (*self.known, read, *store, self.cleaned, self.outdated, *server)
 
 
 @dataclass(frozen=True)

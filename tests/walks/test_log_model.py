@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pytest
 
@@ -41,25 +41,20 @@ class Record:
 
 
 @dataclass
-class World:
-    """One state."""
+class LogWorld:
+    """Parts of the states of a publisher, a log and its reader."""
 
-    accepted: int = 1
-    cursor: int = 0
     due: bool = True
     tracker: OffsetTracker = field(default_factory=lambda: OffsetTracker(NOTHING))
     kept: Extent = NOTHING
     publishing: bool = True
     begin: int = 0
-    log: tuple[Record, ...] = ()
+    log: tuple[Any, ...] = ()
     reader: PartitionState | None = None
     last_incarnation: int | None = None
     """What the bridge knows without a reader."""
-    retained: int = 0
     position: int = 0
-    at_open: int = 0
-    """Version of the store when the bridge began to read."""
-    in_vain: Record | None = None
+    in_vain: object = None
     """The last watermark that was read after the catch-up and did not count: no other like it will."""
     faults: int = 0
     wrong: str = ""
@@ -68,27 +63,39 @@ class World:
     def end(self) -> int:
         return self.begin + len(self.log)
 
-    def copy(self, **changes: object) -> "World":
+    def copy(self, **changes: object) -> Self:
         """Return a copy whose parts may be changed."""
         other = replace(self, **changes)  # type: ignore[arg-type]
         other.tracker, other.reader = copy(other.tracker), copy(other.reader)
         return other
 
     @property
-    def key(self) -> tuple[object, ...]:
-        tracker, reader = self.tracker, self.reader
+    def known(self) -> tuple[object, ...]:
+        """The state of the tracker, and what the publisher and the bridge keep elsewhere."""
+        tracker = self.tracker
+        kept = (self.kept, self.publishing, self.last_incarnation, self.position, self.in_vain, self.faults)
         known = (tracker.next, tracker.complete_from, tracker.incarnation, tracker.foreign, tracker.extent)
+        return (tracker._exact, *known, self.due, self.begin, self.log, *kept)
+
+
+@dataclass
+class World(LogWorld):
+    """One state."""
+
+    accepted: int = 1
+    cursor: int = 0
+    retained: int = 0
+    at_open: int = 0
+    """Version of the store when the bridge began to read."""
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        reader = self.reader
         read = reader and (
-            reader.position,
-            reader.incarnation,
-            reader.last_incarnation,
-            reader.target,
-            reader.read_from,
-            reader.confirmed,
+            *(reader.position, reader.incarnation, reader.last_incarnation),
+            *(reader.target, reader.read_from, reader.confirmed),
         )
-        rest = (self.accepted, self.cursor, self.due, self.kept, self.publishing, self.begin, self.log)
-        kept = (self.last_incarnation, self.retained, self.position, self.at_open, self.in_vain)
-        return (known, tracker._exact, read, *rest, *kept, self.faults)
+        return (*self.known, read, self.accepted, self.cursor, self.retained, self.at_open)
 
 
 @dataclass(frozen=True)

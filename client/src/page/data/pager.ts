@@ -1,28 +1,41 @@
 /** The buttons under a long list: its previous and its next part. */
 
-import { find, setText } from "../dom.ts";
+import { make, setText } from "../dom.ts";
 import { count as written } from "../format.ts";
 import type { Slice } from "./search.ts";
 import { slice } from "./search.ts";
 
 export class Pager {
   readonly #root: HTMLElement;
+  readonly #previous: HTMLButtonElement;
+  readonly #range = make("p", "page-range quiet");
+  readonly #next: HTMLButtonElement;
   readonly #size: number;
+  readonly #turned: () => void;
   #index = 0;
   #pages = 1;
 
-  /** `turned` is called when the user turns the page. */
+  /** Fills `root`, whose data are the labels of the buttons. `turned` is called when the user turns the page. */
   constructor(root: HTMLElement, size: number, turned: () => void) {
     this.#root = root;
     this.#size = size;
-    for (const [name, by] of [["previous", -1], ["next", 1]] as const) {
-      find(root, `.page-${name}`).addEventListener("click", () => {
-        const to = this.#index + by;
-        if (to < 0 || to >= this.#pages) return;
-        this.#index = to;
-        turned();
-      });
-    }
+    this.#turned = turned;
+    this.#previous = this.#button("previous", -1);
+    this.#next = this.#button("next", 1);
+    root.replaceChildren(this.#previous, this.#range, this.#next);
+  }
+
+  #button(name: "previous" | "next", by: number): HTMLButtonElement {
+    const button = make("button", `page-${name}`);
+    button.type = "button";
+    button.ariaLabel = this.#root.dataset[name] ?? "";
+    button.addEventListener("click", () => {
+      const to = this.#index + by;
+      if (to < 0 || to >= this.#pages) return;
+      this.#index = to;
+      this.#turned();
+    });
+    return button;
   }
 
   /** Shows the page with this item next. */
@@ -36,10 +49,10 @@ export class Pager {
     this.#index = shown.index;
     this.#pages = shown.pages;
     this.#root.hidden = shown.pages === 1;
-    setText(find(this.#root, ".page-range"), `${written(shown.from + 1)}–${written(shown.to)} of ${written(count)}`);
+    setText(this.#range, `${written(shown.from + 1)}–${written(shown.to)} of ${written(count)}`);
     // Not `disabled`: a button that has the focus must not lose it.
-    find(this.#root, ".page-previous").ariaDisabled = String(shown.index === 0);
-    find(this.#root, ".page-next").ariaDisabled = String(shown.index === shown.pages - 1);
+    this.#previous.ariaDisabled = String(shown.index === 0);
+    this.#next.ariaDisabled = String(shown.index === shown.pages - 1);
     return shown;
   }
 }

@@ -8,8 +8,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final
 
 from deploy.kafka import brokers, processes
 from deploy.kafka.brokers import BrokerPlan
@@ -18,12 +17,9 @@ from deploy.topology.ports import OWN_RANGE
 from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.process.ports import PortReservations, is_accepting
-from tests.support.local_cluster import STOPPED_WITHIN_S, BrokerFailed
+from diem.process.ports import is_accepting
+from tests.support.local_cluster import STOPPED_WITHIN_S, BrokerFailed, Nodes
 from tests.support.patience import FACTOR
-
-if TYPE_CHECKING:
-    import subprocess
 
 CONTROLLERS: Final = 3
 """The fewest that survive the loss of one."""
@@ -45,17 +41,16 @@ _SETTINGS: Final = {
 }
 
 
-class SizingCluster:
+class SizingCluster(Nodes):
     """Brokers 1 to ``count`` and controllers behind them, with their data in ``directory``."""
 
     def __init__(self, directory: Path, count: int, settings: Mapping[str, str]) -> None:
+        super().__init__()
         self.count = count
         self._directory = directory
         self._settings = {**_SETTINGS, **settings}
         self._plans: dict[int, BrokerPlan] = {}
         self._program: KafkaProgram | None = None
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
-        self._ports = PortReservations()
 
     @property
     def brokers(self) -> range:
@@ -75,10 +70,6 @@ class SizingCluster:
     def port(self, node: int) -> int:
         """Return the port of a broker."""
         return self._plans[node].port
-
-    def pid(self, node: int) -> int:
-        """Return the process id of a running node; raises KeyError for any other."""
-        return self._running[node].pid
 
     async def start(self) -> None:
         """Start all nodes and wait until they are ready. Raises BrokerFailed."""
@@ -107,10 +98,6 @@ class SizingCluster:
             await asyncio.gather(*(asyncio.to_thread(processes.end, each, STOPPED_WITHIN_S) for each in ending))
         self._ports.release()
 
-    def kill(self, node: int) -> None:
-        """Kill a node as a crash would."""
-        processes.reap(self._running.pop(node))
-
     async def restart(self, node: int) -> None:
         """Start a killed node again, and wait until all brokers are ready."""
         self._launch(node)
@@ -126,15 +113,6 @@ class SizingCluster:
             if time.monotonic() > deadline:
                 raise BrokerFailed(1, "the brokers do not become ready", self._log(1))
             await asyncio.sleep(_POLL_S)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     def _launch(self, node: int) -> None:
         assert self._program is not None, "not started"

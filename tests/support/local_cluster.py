@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +50,42 @@ async def all_see_all(plans: Sequence[BrokerPlan], login: KafkaOptions) -> bool:
     return True
 
 
-class LocalCluster:
+class Nodes(ABC):
+    """Processes of brokers, by number; a context in which they run."""
+
+    def __init__(self) -> None:
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._ports = PortReservations()
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Start every node and wait until they are ready."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Stop every node; kill those that take too long."""
+
+    def pid(self, node: int) -> int:
+        """Return the process id of a started node; raises KeyError for any other."""
+        return self._running[node].pid
+
+    def kill(self, node: int) -> int:
+        """Kill a node as in a crash; return its former process id."""
+        process = self._running.pop(node)
+        processes.reap(process)
+        return process.pid
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+class LocalCluster(Nodes):
     """Brokers on free loopback ports with their data in ``directory``; existing data is reused.
 
     Its methods may be called from any event loop, one at a time. The brokers stop when the thread that started them
@@ -66,6 +102,7 @@ class LocalCluster:
         with_users: bool = False,
         time_factor: float = 1.0,
     ) -> None:
+        super().__init__()
         self.directory = directory
         self.brokers = brokers
         self._prepare = prepare
@@ -73,8 +110,6 @@ class LocalCluster:
         self._ready_within_s = READY_WITHIN_S * time_factor
         self._plans: tuple[BrokerPlan, ...] = ()
         self._argv: dict[int, tuple[str, ...]] = {}
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
-        self._ports = PortReservations()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -93,10 +128,6 @@ class LocalCluster:
             sasl_username=KafkaUser.OPERATOR.login,
             sasl_password=password_of(KafkaUser.OPERATOR, self.directory),
         )
-
-    def pid(self, node: int) -> int:
-        """Return the process id of a started broker; raises KeyError for any other."""
-        return self._running[node].pid
 
     def failed(self) -> BrokerFailed | None:
         """Return the error of a broker that ended by itself, if any."""
@@ -146,12 +177,6 @@ class LocalCluster:
         self._running.clear()
         self._ports.release()
 
-    def kill(self, node: int) -> int:
-        """Kill a broker as in a crash; return its former process id."""
-        process = self._running.pop(node)
-        processes.reap(process)
-        return process.pid
-
     async def restart(self, node: int) -> None:
         """Start a killed broker again, or stop and start a running one, and wait until all are ready."""
         process = self._running.pop(node, None)
@@ -159,15 +184,6 @@ class LocalCluster:
             await asyncio.to_thread(processes.end, process, STOPPED_WITHIN_S)
         self._launch(self._plans[node - 1])
         await self.wait_until_ready()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def _create_users(self) -> None:
         from deploy.kafka.users import create_users  # noqa: PLC0415  # most clusters have none, and it takes 0.2 s

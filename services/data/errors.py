@@ -176,6 +176,29 @@ class VersionNotKept(DataError):
     version: int
 
 
+@dataclass(eq=False)
+class CheckpointMoved(DataError):
+    """Changes of a source that do not follow its stored position, which is ``position``; None: it has none."""
+
+    template = "the source {source!r} is at {position} in {part}: these changes do not follow"
+    code = "checkpoint_moved"
+
+    source: str
+    part: str
+    position: str | None
+
+
+@dataclass(eq=False)
+class ChangeRefused(DataError):
+    """The first refused one of several changes of a source; none of them is stored."""
+
+    template = "{refusal}"
+    code = "change_refused"
+
+    index: int
+    refusal: DataError
+
+
 class TooManyEndpoints(DataError):
     """The store has reached its limit of endpoints."""
 

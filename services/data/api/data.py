@@ -1,6 +1,6 @@
 """The resources under ``/v1``: catalogue, single and bulk writes (docs/protocol.md section 6)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -27,10 +27,10 @@ from services.data.api.requests import (
 )
 from services.data.cache_control import NO_CACHE
 from services.data.errors import DatasetTooLarge
-from services.data.kinds import DOCUMENT, Body, Representation
+from services.data.kinds import DOCUMENT, Body
 from services.data.kinds.prefixes import Prefix
 from services.data.limits import SMALLER
-from services.data.store import Patch, Store, Write
+from services.data.store import Change, Deletion, Store, Write
 
 
 class DataApi:
@@ -83,7 +83,7 @@ class DataApi:
         ttl = ttl_ms(body.fields)
         made = await self._door.parse(lambda: self._door.content(endpoint, rules, body, ttl), len(body.content))
         writer.confirm()
-        return await self._submit(request, writer, body.content, representations=[made])
+        return await self._submit(request, writer, body.content, made)
 
     async def post(self, request: Request) -> Response:
         """``POST /v1/data/{endpoint}`` without a body: the news of a change of data that lives elsewhere."""
@@ -98,7 +98,7 @@ class DataApi:
             return _unsupported("POST takes no body and announces a change of data elsewhere: PUT stores content")
         made = self._door.notice(endpoint, rules, request.query_params, ttl_ms(request.query_params))
         writer.confirm()
-        return await self._submit(request, writer, b"", representations=[made])
+        return await self._submit(request, writer, b"", made)
 
     async def patch(self, request: Request) -> Response:
         """``PATCH /v1/data/{endpoint}``: change a part of the content, by a media type of its kind's patches."""
@@ -116,7 +116,7 @@ class DataApi:
         body = Body(await self._content(request), media_type, request.query_params)
         patch = self._door.patch(endpoint, rules, body, ttl_ms(body.fields))
         writer.confirm()
-        return await self._submit(request, writer, body.content, patch=patch)
+        return await self._submit(request, writer, body.content, patch)
 
     async def put_bulk(self, request: Request) -> Response:
         """``PUT /v1/data``: several series and documents, all or none."""
@@ -148,7 +148,7 @@ class DataApi:
             return unauthorised_write(request.scope)
         endpoint = endpoint_of(request)
         self._door.enter(endpoint, writer)
-        return await self._submit(request, writer, b"", delete=endpoint)
+        return await self._submit(request, writer, b"", Deletion(endpoint))
 
     async def _content(self, request: Request) -> bytes:
         try:
@@ -156,20 +156,9 @@ class DataApi:
         except BodyTooLarge as error:
             raise DatasetTooLarge(f"{error}: {SMALLER}") from None
 
-    async def _submit(
-        self,
-        request: Request,
-        writer: WriteRights,
-        body: bytes,
-        *,
-        representations: Sequence[Representation] = (),
-        patch: Patch | None = None,
-        delete: str = "",
-    ) -> Response:
+    async def _submit(self, request: Request, writer: WriteRights, body: bytes, change: Change) -> Response:
         write = Write(
-            representations,
-            patch,
-            delete,
+            [change],
             key=idempotency_key(request, body, writer.id),
             bound=writer.bound,
             precondition=precondition_of(request.headers),

@@ -27,7 +27,7 @@ from services.data.api.requests import MAX_KEY_CHARACTERS, coding_refusal, is_ke
 from services.data.errors import InvalidDataset, MalformedBody, StoreUnavailable
 from services.data.kinds import DOCUMENT, Body
 from services.data.kinds.json_text import load, written
-from services.data.store import Accepted, IdempotencyKey, Precondition, Store, Write
+from services.data.store import Accepted, Change, Deletion, IdempotencyKey, Precondition, Store, Write
 
 NDJSON: Final = "application/x-ndjson"
 WINDOW: Final = 256
@@ -131,20 +131,20 @@ class StreamApi:
         if type(fields["title"]) is not str:
             raise InvalidDataset("expected a string", "$.title")
         ttl = ttl_ms({"ttl": str(raw["ttl"])}) if "ttl" in raw else 0
-        made, patch = None, None
-        if effect == "notice":
-            made = self._door.notice(endpoint, rules, fields, ttl)
-        elif effect != "delete":
+        change: Change
+        if effect == "delete":
+            change = Deletion(endpoint)
+        elif effect == "notice":
+            change = self._door.notice(endpoint, rules, fields, ttl)
+        else:
             body = Body(orjson.dumps(raw[effect]), _TYPES[effect], fields)
             if effect in _PATCHES:
-                patch = self._door.patch(endpoint, rules, body, ttl)
+                change = self._door.patch(endpoint, rules, body, ttl)
             else:
                 make = self._door.document if effect == "value" else self._door.content
-                made = await self._door.parse(partial(make, endpoint, rules, body, ttl), len(text))
+                change = await self._door.parse(partial(make, endpoint, rules, body, ttl), len(text))
         return Write(
-            () if made is None else [made],
-            patch,
-            endpoint if effect == "delete" else "",
+            [change],
             key=_key(raw, text, writer),
             bound=writer.bound,
             precondition=_condition(raw),

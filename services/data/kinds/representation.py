@@ -48,6 +48,11 @@ class Representation:
             found = f"{self.endpoint} would have {len(self.content)} bytes"
             raise DatasetTooLarge(f"{found}, at most are {max_bytes}: {SMALLER}")
 
+    @property
+    def size(self) -> int:
+        """Length of the content in bytes."""
+        return len(self.content)
+
     def label(self, name: str) -> str:
         """Return one label; empty if missing."""
         return labels_of(self.labels).get(name, "")

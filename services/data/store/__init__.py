@@ -10,11 +10,23 @@ already hidden by ``reader``, are deleted; defaults in ``services.data.limits``)
 from services.data.store.index import EndpointHead, StoredVersion
 from services.data.store.rollback_guard import MARK_FILE
 from services.data.store.store import Store
-from services.data.store.write_plan import Accepted, IdempotencyKey, Patch, Precondition, Write
+from services.data.store.write_plan import (
+    Accepted,
+    Change,
+    Checkpoint,
+    Deletion,
+    IdempotencyKey,
+    Patch,
+    Precondition,
+    Write,
+)
 
 __all__ = [
     "MARK_FILE",
     "Accepted",
+    "Change",
+    "Checkpoint",
+    "Deletion",
     "EndpointHead",
     "IdempotencyKey",
     "Patch",

@@ -29,12 +29,14 @@ class StoredRows:
     Attributes:
         counter: the store's counter. missed: heads beyond the index, of commits whose answers were lost. replies: to
         earlier requests with the group's idempotency keys, by name and writer. contents: of endpoints to be patched.
+    checkpoints: positions of the group's sources, by source and part.
     """
 
     counter: Counter
     missed: Sequence[EndpointHead] = ()
     replies: dict[tuple[str, str], IdempotentReply] = field(default_factory=dict)
     contents: dict[str, bytes] = field(default_factory=dict)
+    checkpoints: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -43,14 +45,15 @@ class Group:
 
     Attributes:
         known: the sequence of the index. keys: names of idempotency keys, sorted. patched: endpoints whose contents are
-        read, sorted. decide: returns the plan for a state; may be called again for a later one. retention_ms: the time
-        reached by the retention clock. deletions: rows that are due. history: whether replaced versions are retained.
-        cursor: the publisher's, to be stored with the group; None: it stays.
+        read, sorted. sources: those with checkpoints, sorted. decide: returns the plan for a state; may be called again
+        for a later one. retention_ms: the time reached by the retention clock. deletions: rows that are due. history:
+        whether replaced versions are retained. cursor: the publisher's, to be stored with the group; None: it stays.
     """
 
     known: int
     keys: Sequence[str]
     patched: Sequence[str]
+    sources: Sequence[str]
     decide: Callable[[StoredRows], WritePlan]
     retention_ms: int
     deletions: Deletions

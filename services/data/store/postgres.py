@@ -213,6 +213,7 @@ _COUNTER: Final = "SELECT sequence, version_floor, forgotten FROM store FOR UPDA
 _CHANGED_SINCE: Final = f"SELECT {_HEAD} FROM endpoints WHERE sequence > $1 ORDER BY sequence"
 _REPLIES: Final = "SELECT key, writer, digest, answer FROM requests WHERE key = ANY($1::text[])"
 _CONTENTS: Final = "SELECT endpoint, content FROM endpoints WHERE endpoint = ANY($1::text[])"
+_POSITIONS: Final = "SELECT source, part, position FROM checkpoints WHERE source = ANY($1::text[])"
 _PRUNE: Final = (
     "DELETE FROM history WHERE sequence IN (SELECT h.sequence FROM unnest($1::text[]) n(name), LATERAL"
     " (SELECT sequence FROM history WHERE endpoint = n.name ORDER BY version DESC OFFSET $2) h)"
@@ -250,12 +251,12 @@ async def _commit(driver: Any, group: Group, known: Counter | None) -> tuple[Wri
     """Commit a group; return its plan, and the counter after it."""
     if known is not None and known.sequence == group.known and not group.deletions.any:
         planned = await _decide(group, await _state(driver, group, known))
-        if not _has_rows(planned) or await _write(driver, planned, group, known):
+        if not planned.has_rows or await _write(driver, planned, group, known):
             return planned, known._replace(sequence=planned.sequence)
     async with driver.transaction():
         counter = check_counter(Counter(*await driver.fetchrow(_COUNTER)), group.known)
         planned = await _decide(group, await _state(driver, group, counter))
-        if _has_rows(planned):
+        if planned.has_rows:
             await _write(driver, planned, group, counter)
             await _delete(driver, group.deletions)
     return planned, counter._replace(sequence=planned.sequence)
@@ -266,21 +267,19 @@ async def _decide(group: Group, state: StoredRows) -> WritePlan:
     return await asyncio.to_thread(group.decide, state) if group.patched else group.decide(state)
 
 
-def _has_rows(planned: WritePlan) -> bool:
-    return bool(planned.heads or planned.requests)
-
-
 async def _state(driver: Any, group: Group, counter: Counter) -> StoredRows:  # noqa: ANN401  # the driver is untyped
     missed: Sequence[EndpointHead] = ()
     if counter.sequence > group.known:
         missed = [EndpointHead(*row) for row in await driver.fetch(_CHANGED_SINCE, group.known)]
     replies = await driver.fetch(_REPLIES, group.keys) if group.keys else ()
     contents = await driver.fetch(_CONTENTS, group.patched) if group.patched else ()
+    positions = await driver.fetch(_POSITIONS, group.sources) if group.sources else ()
     return StoredRows(
         counter,
         missed,
         {(key, writer): IdempotentReply(digest, answer) for key, writer, digest, answer in replies},
         dict(contents),
+        {(source, part): position for source, part, position in positions},
     )
 
 
@@ -321,6 +320,13 @@ async def _write(driver: Any, planned: WritePlan, group: Group, counter: Counter
         parts.append(
             "replies AS (INSERT INTO requests (key, writer, digest, answer, created_ms)"
             f" SELECT t.*, {created} FROM {table} t, counter)"
+        )
+    if planned.checkpoints:
+        positions = [(*part, position) for part, position in planned.checkpoints.items()]
+        table = given.table([*zip(*positions, strict=True)], ["text[]"] * 3)
+        parts.append(
+            f"checkpoints AS (INSERT INTO checkpoints (source, part, position) SELECT t.* FROM {table} t, counter"
+            " ON CONFLICT (source, part) DO UPDATE SET position = excluded.position)"
         )
     if group.cursor is not None:
         source, position, logs = (

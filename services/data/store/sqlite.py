@@ -214,6 +214,11 @@ def _execute_many(
 
 
 _REPLY: Final = "INSERT INTO requests (key, writer, digest, answer, created_ms) VALUES (?, ?, ?, ?, ?)"
+_POSITIONS: Final = "SELECT part, position FROM checkpoints WHERE source = ?"
+_CHECKPOINT: Final = (
+    "INSERT INTO checkpoints (source, part, position) VALUES (?, ?, ?)"
+    " ON CONFLICT (source, part) DO UPDATE SET position = excluded.position"
+)
 _CURSOR: Final = (
     "INSERT INTO publisher (id, source, sequence, logs) VALUES (1, ?, ?, ?) ON CONFLICT (id) DO UPDATE"
     " SET source = excluded.source, sequence = excluded.sequence, logs = excluded.logs"
@@ -293,7 +298,7 @@ class _GroupWriter:
             connection = self._connection = self._connection or self._connect()
             connection.execute("BEGIN IMMEDIATE")
             planned = group.decide(_state(connection, group))
-            if planned.heads or planned.requests:
+            if planned.has_rows:
                 _write(connection, planned, group)
                 connection.execute("COMMIT")
             else:
@@ -337,7 +342,12 @@ def _state(connection: sqlite3.Connection, group: Group) -> StoredRows:
         for key, writer, digest, answer in connection.execute(_REPLIES, (each,))
     }
     contents = {name: row[0] for name in group.patched for row in connection.execute(_CONTENT, (name,))}
-    return StoredRows(counter, missed, replies, contents)
+    checkpoints = {
+        (source, part): position
+        for source in group.sources
+        for part, position in connection.execute(_POSITIONS, (source,))
+    }
+    return StoredRows(counter, missed, replies, contents, checkpoints)
 
 
 def _write(connection: sqlite3.Connection, planned: WritePlan, group: Group) -> None:
@@ -351,6 +361,8 @@ def _write(connection: sqlite3.Connection, planned: WritePlan, group: Group) -> 
     if planned.requests:
         replies = planned.requests.items()
         connection.executemany(_REPLY, [(*owned, *reply, group.retention_ms) for owned, reply in replies])
+    if planned.checkpoints:
+        connection.executemany(_CHECKPOINT, [(*part, position) for part, position in planned.checkpoints.items()])
     if group.cursor is not None:
         connection.execute(_CURSOR, group.cursor)
     if planned.sequence > planned.began:

@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.data.errors import DataError
 
 METADATA: Final = MetaData()
-REVISION: Final = "0013"
+REVISION: Final = "0014"
 """The latest migration, which results in these tables."""
 # Alembic's own table, not one of the store.
 _ALEMBIC_VERSION: Final = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
@@ -106,6 +106,17 @@ REQUESTS: Final = Table(
     Column("created_ms", BigInteger, nullable=False),
     Index("ix_requests_created_ms", "created_ms"),
     Index("ix_requests_writer_created_ms", "writer", "created_ms"),
+)
+
+# Progress of sources, stored with the changes up to there (services.data.store.write_plan.Checkpoint).
+CHECKPOINTS: Final = Table(
+    "checkpoints",
+    METADATA,
+    Column("source", String(64), primary_key=True),
+    # Such as a partition of a topic.
+    Column("part", String(255), primary_key=True),
+    # In the source's own format.
+    Column("position", Text, nullable=False),
 )
 
 # Of services.data.access: API keys and write keys, and the requests reserved for each and day.

@@ -3,14 +3,16 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 import orjson
 
 from diem.protocol.endpoints import ancestors, collection_of, coverage
 from diem.protocol.update import GONE, GREATEST_VERSION, UPDATE, next_version
 from services.data.errors import (
+    ChangeRefused,
+    CheckpointMoved,
     DataError,
     EndpointDeleted,
     IdempotencyKeyReused,
@@ -30,6 +32,7 @@ from services.data.store.index import EndpointHead, membership
 EARLIEST_MS: Final = 1_577_836_800_000
 LATEST_MS: Final = 4_102_444_800_000
 """Start of the years 2020 and 2100, between which a clock is trusted: its versions are permanent."""
+T = TypeVar("T")
 LAST_VERSION: Final = GREATEST_VERSION - 1_000
 """Version from which an endpoint cannot change; the rest is for writes with repeated endpoints."""
 COLLECTIONS_PER_ENDPOINT: Final = 2
@@ -99,7 +102,8 @@ class Patch:
 
     Attributes:
         endpoint: its name. body: of the request. max_bytes: limit of the result. ttl_ms: time until the endpoint
-        expires; 0: as before. check: raises DataError for a result that may not be stored.
+        expires; 0: as before. check: raises DataError for a result that may not be stored. initial: what is stored if
+        there is no endpoint; None: that is an error.
     """
 
     endpoint: str
@@ -107,6 +111,37 @@ class Patch:
     max_bytes: int
     ttl_ms: int = 0
     check: Callable[[str, bytes], None] = lambda _endpoint, _content: None
+    initial: Representation | None = None
+
+    @property
+    def size(self) -> int:
+        """Length of the body in bytes."""
+        return len(self.body.content)
+
+
+# Not frozen, as Representation.
+@dataclass(slots=True)
+class Deletion:
+    """The end of an endpoint, as a change with a version of its own."""
+
+    endpoint: str
+    expired: bool = False
+    """It is for its time to live: nothing happens if that was extended meanwhile."""
+    missing_ok: bool = False
+    """Without an endpoint nothing happens; otherwise that is an error."""
+    size: ClassVar[int] = 0
+
+
+Change = Representation | Patch | Deletion
+
+
+class Checkpoint(NamedTuple):
+    """Progress of a source through one part of its input, such as a partition, stored with the changes up to there."""
+
+    part: str
+    before: str | None
+    """The stored position, with which the changes fit; None: there is none yet."""
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +165,9 @@ class Precondition:
 # Not frozen: every write makes several, and a frozen one takes five times as long.
 @dataclass(slots=True)
 class Write:
-    """One atomic request: representations to store, a patch to apply, or an endpoint to delete."""
+    """One atomic request: changes in order, all or none."""
 
-    representations: Sequence[Representation] = ()
-    patch: Patch | None = None
-    delete: str = ""
-    expired: bool = False
-    """The deletion is for its time to live: nothing happens if that was extended meanwhile."""
+    changes: Sequence[Change]
     source: str = ""
     key: IdempotencyKey | None = None
     bound: EndpointBound | None = None
@@ -144,6 +175,8 @@ class Write:
     precondition: Precondition | None = None
     writer: str = ""
     """Id of the write key; empty: the key file's."""
+    checkpoint: Checkpoint | None = None
+    """Of the source."""
 
     @property
     def owner(self) -> str:
@@ -153,9 +186,12 @@ class Write:
     @property
     def endpoints(self) -> list[str]:
         """The affected endpoints, without collections."""
-        if self.patch is not None:
-            return [self.patch.endpoint]
-        return [self.delete] if self.delete else [each.endpoint for each in self.representations]
+        return [each.endpoint for each in self.changes]
+
+    @property
+    def patched(self) -> list[str]:
+        """Endpoints of patches, whose contents are read."""
+        return [each.endpoint for each in self.changes if type(each) is Patch]
 
 
 class IdempotentReply(NamedTuple):
@@ -191,6 +227,13 @@ class WritePlan:
     """Endpoints that are not in the store yet."""
     collections: set[str] = field(default_factory=set)
     """The same of the collections that they make."""
+    checkpoints: dict[tuple[str, str], str] = field(default_factory=dict)
+    """New positions by source and part."""
+
+    @property
+    def has_rows(self) -> bool:
+        """True if there is anything to write."""
+        return bool(self.heads or self.requests or self.checkpoints)
 
 
 @dataclass(slots=True)
@@ -222,6 +265,8 @@ class Basis:
     """All endpoints in the store, sorted, if any write has a bound."""
     collection_names: Sequence[str] = ()
     """The same of collections."""
+    checkpoints: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Stored positions of the writes' sources, by source and part."""
 
 
 def plan(writes: Sequence[Write], basis: Basis) -> WritePlan:
@@ -243,31 +288,101 @@ def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
             if known.digest != write.key.digest:
                 raise IdempotencyKeyReused(f"the Idempotency-Key {write.key.key[:40]!r} was used for another request")
             return [Accepted(*item) for item in orjson.loads(known.answer)]
-    current = {endpoint: so_far.heads.get(endpoint) or basis.heads.get(endpoint) for endpoint in write.endpoints}
-    for endpoint, head in current.items():
+    if write.checkpoint is not None:
+        _check_position(so_far, write.source, write.checkpoint, basis)
+    for endpoint in write.endpoints:
+        head = so_far.heads.get(endpoint) or basis.heads.get(endpoint)
         if (basis.floor if head is None else head.version) >= LAST_VERSION:
             raise VersionsUsedUp(endpoint)
-    if write.precondition is not None:
-        for endpoint, head in current.items():
+        if write.precondition is not None:
             write.precondition.check(endpoint, head)
-    accepted = _apply(so_far, write, current, basis)
+    if len(write.changes) == 1 and write.checkpoint is None:
+        accepted = _change(so_far, write, write.changes[0], basis)
+    else:
+        accepted = _change_all(so_far, write, basis)
     if write.key is not None:
         so_far.requests[write.key.owned] = IdempotentReply(write.key.digest, orjson.dumps([[*one] for one in accepted]))
+    if write.checkpoint is not None:
+        so_far.checkpoints[write.source, write.checkpoint.part] = write.checkpoint.after
     return accepted
 
 
-def _apply(so_far: WritePlan, write: Write, current: Mapping[str, EndpointHead | None], basis: Basis) -> list[Accepted]:
-    if write.expired and not _has_expired(current[write.delete], basis):
-        return []
-    if write.delete:
-        return [_delete(so_far, write, current[write.delete], basis.now_ms)]
-    if write.patch is not None:
-        return [_patch(so_far, write, write.patch, current[write.patch.endpoint], basis)]
-    for each in write.representations:
-        _check(each, current[each.endpoint])
-    if new := [endpoint for endpoint, head in current.items() if head is None]:
+def _check_position(so_far: WritePlan, source: str, checkpoint: Checkpoint, basis: Basis) -> None:
+    """Raise CheckpointMoved unless changes follow the stored position."""
+    part = source, checkpoint.part
+    stored = so_far.checkpoints.get(part, basis.checkpoints.get(part))
+    if stored != checkpoint.before:
+        raise CheckpointMoved(*part, stored)
+
+
+def _change_all(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
+    """Apply several changes in order; the first refused one leaves the plan as it was."""
+    savepoint = _Savepoint.of(so_far, write.endpoints)
+    put = dict.fromkeys(each.endpoint for each in write.changes if type(each) is Representation)
+    # At once: to count the endpoints below a bound takes time.
+    if new := [each for each in put if so_far.heads.get(each) is None and basis.heads.get(each) is None]:
         _make_room(so_far, write, basis, new)
-    return [_put(so_far, write, each, basis) for each in write.representations]
+    accepted: list[Accepted] = []
+    for index, each in enumerate(write.changes):
+        try:
+            accepted += _change(so_far, write, each, basis, has_room=each.endpoint in put)
+        except DataError as refusal:
+            savepoint.restore(so_far)
+            if write.checkpoint is None:
+                raise
+            raise ChangeRefused(index, refusal) from refusal
+    return accepted
+
+
+class _Savepoint(NamedTuple):
+    """The part of a plan that a write of several changes may alter."""
+
+    sequence: int
+    unchanged: int
+    heads: dict[str, EndpointHead | None]
+    contents: dict[str, bytes | None]
+    replaced: int
+    superseded: int
+    created: list[str]
+    collections: set[str]
+
+    @classmethod
+    def of(cls, plan: WritePlan, endpoints: Iterable[str]) -> "_Savepoint":
+        """Return the present state, as far as changes of ``endpoints`` alter it."""
+        heads = {endpoint: plan.heads.get(endpoint) for endpoint in endpoints}
+        contents = {endpoint: plan.contents.get(endpoint) for endpoint in heads}
+        lengths = len(plan.replaced), len(plan.superseded)
+        return cls(plan.sequence, plan.unchanged, heads, contents, *lengths, plan.created, plan.collections)
+
+    def restore(self, plan: WritePlan) -> None:
+        """Undo all changes since."""
+        plan.sequence, plan.unchanged = self.sequence, self.unchanged
+        plan.created, plan.collections = self.created, self.collections
+        del plan.replaced[self.replaced :], plan.superseded[self.superseded :]
+        _put_back(plan.heads, self.heads)
+        _put_back(plan.contents, self.contents)
+
+
+def _put_back(current: dict[str, T], before: Mapping[str, T | None]) -> None:
+    for name, value in before.items():
+        if value is None:
+            current.pop(name, None)
+        else:
+            current[name] = value
+
+
+def _change(so_far: WritePlan, write: Write, change: Change, basis: Basis, *, has_room: bool = False) -> list[Accepted]:
+    """Apply one change; the plan stays as it was if that is refused."""
+    head = so_far.heads.get(change.endpoint) or basis.heads.get(change.endpoint)
+    if isinstance(change, Deletion):
+        if (change.expired and not _has_expired(head, basis)) or (change.missing_ok and (head is None or head.gone)):
+            return []
+        return [_delete(so_far, write, change.endpoint, head, basis.now_ms)]
+    made = _patched(so_far, change, head, basis) if isinstance(change, Patch) else change
+    _check(made, head)
+    if head is None and not has_room:
+        _make_room(so_far, write, basis, [made.endpoint])
+    return [_put(so_far, write, made, basis)]
 
 
 def _has_expired(head: EndpointHead | None, basis: Basis) -> bool:
@@ -319,11 +434,12 @@ def _check(new: Representation, head: EndpointHead | None) -> None:
     kind.check_successor(new.endpoint, head.labels, new.labels)
 
 
-def _patch(so_far: WritePlan, write: Write, patch: Patch, head: EndpointHead | None, basis: Basis) -> Accepted:
-    if head is None:
-        raise UnknownEndpoint(patch.endpoint)
-    if head.gone:
-        raise EndpointDeleted(patch.endpoint, head.version)
+def _patched(so_far: WritePlan, patch: Patch, head: EndpointHead | None, basis: Basis) -> Representation:
+    """Return what a patch makes of the stored content."""
+    if head is None or head.gone:
+        if patch.initial is not None:
+            return patch.initial
+        raise UnknownEndpoint(patch.endpoint) if head is None else EndpointDeleted(patch.endpoint, head.version)
     kind = kind_of(head.media_type)
     if patch.body.media_type not in kind.patches:
         raise UnpatchableKind(patch.endpoint, kind.name, patch.body.media_type, ", ".join(sorted(kind.patches)))
@@ -333,7 +449,7 @@ def _patch(so_far: WritePlan, write: Write, patch: Patch, head: EndpointHead | N
     made.check_size(patch.max_bytes)
     patch.check(patch.endpoint, made.content)
     ttl_ms = patch.ttl_ms or (max(1, head.expires_ms - basis.steady_ms) if head.expires_ms else 0)
-    return _put(so_far, write, replace(made, ttl_ms=ttl_ms), basis)
+    return made.expiring(ttl_ms)
 
 
 def _put(so_far: WritePlan, write: Write, new: Representation, basis: Basis) -> Accepted:
@@ -375,15 +491,15 @@ def _put(so_far: WritePlan, write: Write, new: Representation, basis: Basis) -> 
     return Accepted(endpoint, version, changed=True)
 
 
-def _delete(so_far: WritePlan, write: Write, head: EndpointHead | None, now_ms: int) -> Accepted:
+def _delete(so_far: WritePlan, write: Write, endpoint: str, head: EndpointHead | None, now_ms: int) -> Accepted:
     if head is None:
-        raise UnknownEndpoint(write.delete)
+        raise UnknownEndpoint(endpoint)
     if head.gone:
-        raise EndpointDeleted(write.delete, head.version)
+        raise EndpointDeleted(endpoint, head.version)
     _archive(so_far, head)
     so_far.sequence += 1
     version = next_version(head.version, now_ms)
-    so_far.heads[write.delete] = head._replace(
+    so_far.heads[endpoint] = head._replace(
         sequence=so_far.sequence,
         version=version,
         kind=GONE,
@@ -392,8 +508,8 @@ def _delete(so_far: WritePlan, write: Write, head: EndpointHead | None, now_ms: 
         digest=b"",
         expires_ms=0,
     )
-    so_far.contents[write.delete] = b""
-    return Accepted(write.delete, version, changed=True)
+    so_far.contents[endpoint] = b""
+    return Accepted(endpoint, version, changed=True)
 
 
 def _update_collections(so_far: WritePlan, basis: Basis) -> None:

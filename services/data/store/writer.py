@@ -22,12 +22,13 @@ from services.data.store.index import EndpointHead, StoreIndex
 from services.data.store.retention import Retention
 from services.data.store.retention_clock import RetentionClock, SteadyClock
 from services.data.store.tables import Cursor, write_cursor
-from services.data.store.write_plan import Accepted, Basis, IdempotencyKey, Write, WritePlan, check_time, plan
+from services.data.store.write_plan import Accepted, Basis, Deletion, IdempotencyKey, Write, WritePlan, check_time, plan
 
 MAX_GROUP: Final = 400
 """Maximum number of endpoints per transaction: enough to share a commit, few enough to stay short."""
 MAX_PATCHES: Final = 8
-"""Maximum number of patches per transaction: each reads and makes a whole content, in a tenth of a second for 4 MiB."""
+"""Maximum number of patches in a transaction of several writes: each reads and makes a whole content, in a tenth of a
+second for 4 MiB."""
 RETRY_AFTER_S: Final = 2
 CHECK_EVERY_S: Final = 2.0
 """Interval at which an idle writer checks that the database is reachable and owned by this process."""
@@ -173,7 +174,7 @@ class Writer:
             WrongKind, WrongUnit, IdempotencyKeyReused, TooManyEndpoints: the write was refused.
             StoreUnavailable: the store cannot commit now; nothing was stored.
         """
-        return await self.submit(Write(representations, source=source, key=key))
+        return await self.submit(Write(representations, source, key=key))
 
     async def delete(self, endpoint: str, *, key: IdempotencyKey | None = None) -> Accepted:
         """Delete an endpoint; the deletion is a change with its own version.
@@ -182,7 +183,7 @@ class Writer:
             UnknownEndpoint, EndpointDeleted: the endpoint does not exist.
             IdempotencyKeyReused, StoreUnavailable: as :meth:`put`.
         """
-        (accepted,) = await self.submit(Write(delete=endpoint, key=key))
+        (accepted,) = await self.submit(Write([Deletion(endpoint)], key=key))
         return accepted
 
     async def submit(self, write: Write) -> list[Accepted]:
@@ -207,8 +208,7 @@ class Writer:
         """
         if self._closing:
             raise StoreUnavailable("the service is stopping", RETRY_AFTER_S)
-        patch = write.patch
-        size = len(patch.body.content) if patch else sum(len(each.content) for each in write.representations)
+        size = sum([each.size for each in write.changes])
         full = self._queue.count_of(write.owner) >= self._limits.queued_requests
         if full or self._queue.bytes + size > self._limits.queued_bytes:
             raise StoreUnavailable("too many writes are waiting", 1)
@@ -287,14 +287,14 @@ class Writer:
         """Dequeue the writes that share the next transaction: of each owner in turn, first in, first out."""
         group: list[PendingWrite] = []
         room, patches = MAX_GROUP, 0
-        while (next_ := self._queue.next) is not None and (not group or len(next_.write.endpoints) <= room):
-            patches += next_.write.patch is not None
-            if patches > MAX_PATCHES:
+        while (next_ := self._queue.next) is not None and (not group or len(next_.write.changes) <= room):
+            patches += len(next_.write.patched)
+            if group and patches > MAX_PATCHES:
                 break
             pending = self._queue.pop()
             if pending.answer.done():
                 continue  # its client has disconnected
-            room -= len(pending.write.endpoints)
+            room -= len(pending.write.changes)
             group.append(pending)
         if self.failure is None and self._index.next_expiry_ms is not None:
             group += [_expiry(head) for head in self._index.due(self._steady.now_ms(), max(1, room))]
@@ -335,7 +335,8 @@ class Writer:
             Group(
                 known=self._index.changes.sequence,
                 keys=sorted({write.key.key for write in writes if write.key is not None}),
-                patched=sorted({write.patch.endpoint for write in writes if write.patch is not None}),
+                patched=sorted({endpoint for write in writes for endpoint in write.patched}),
+                sources=sorted({write.source for write in writes if write.checkpoint is not None}),
                 decide=lambda state: self._decide(writes, state, now_ms, steady_ms, names),
                 retention_ms=self._ages.reached_ms(),
                 deletions=deletions,
@@ -343,7 +344,7 @@ class Writer:
                 cursor=cursor,
             )
         )
-        if planned.heads or planned.requests:
+        if planned.has_rows:
             self.counts.commits += 1
             self._cursor_written(cursor)
             self._retention.deleted(deletions)
@@ -378,6 +379,7 @@ class Writer:
             now_ms=now_ms,
             steady_ms=steady_ms,
             contents=state.contents,
+            checkpoints=state.checkpoints,
             count_of=lambda collection: index.count_of(collection) + changes[collection],
             floor=counter.floor,
             collections=collections,
@@ -454,4 +456,4 @@ class Writer:
 def _expiry(head: EndpointHead) -> PendingWrite:
     answer: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
     answer.add_done_callback(lambda done: done.exception())  # nobody waits for it
-    return PendingWrite(Write(delete=head.endpoint, expired=True), 0, answer)
+    return PendingWrite(Write([Deletion(head.endpoint, expired=True)]), 0, answer)

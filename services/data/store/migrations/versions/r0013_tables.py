@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from services.data.store.tables import METADATA
+from services.data.store.tables import CHECKPOINTS, METADATA
 
 revision = "0013"
 down_revision = None
@@ -12,4 +12,5 @@ depends_on = None
 
 def upgrade() -> None:
     """Create the tables; a migration that changes them freezes them here."""
-    METADATA.create_all(op.get_bind(), checkfirst=False)
+    tables = [table for table in METADATA.sorted_tables if table is not CHECKPOINTS]
+    METADATA.create_all(op.get_bind(), tables, checkfirst=False)

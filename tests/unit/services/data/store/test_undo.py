@@ -33,7 +33,7 @@ def year(**values: float) -> Dataset:
 
 async def patch(store: Store, body: dict[str, Any]) -> int:
     content = orjson.dumps(body)
-    (accepted,) = await store.writer.submit(Write(patch=Patch("/a", Body(content, POINTS_PATCH), DATASET_BYTES)))
+    (accepted,) = await store.writer.submit(Write([Patch("/a", Body(content, POINTS_PATCH), DATASET_BYTES)]))
     assert accepted.changed
     return accepted.version
 

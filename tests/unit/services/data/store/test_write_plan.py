@@ -13,6 +13,7 @@ from services.data.store.index import EndpointHead
 from services.data.store.write_plan import (
     Accepted,
     Basis,
+    Deletion,
     EndpointBound,
     IdempotencyKey,
     IdempotentReply,
@@ -124,7 +125,7 @@ def test_a_refused_write_does_not_affect_others_of_its_group() -> None:
     planned = store.do(
         put(dataset("/b"), dataset("/a", 5, "%")),
         put(dataset("/c")),
-        Write(delete="/never"),
+        Write([Deletion("/never")]),
     )
     first, second, third = planned.outcomes
     assert isinstance(first, WrongUnit)
@@ -137,9 +138,9 @@ def test_a_refused_write_does_not_affect_others_of_its_group() -> None:
 def test_a_deletion_has_a_version_of_its_own_and_so_has_the_re_creation() -> None:
     store = Fake()
     store.do(put(dataset("/a")))
-    assert versions(store.do(Write(delete="/a"))) == [[Accepted("/a", NOW + 1, True)]]
+    assert versions(store.do(Write([Deletion("/a")]))) == [[Accepted("/a", NOW + 1, True)]]
     assert store.heads["/a"].kind == GONE
-    assert isinstance(store.do(Write(delete="/a")).outcomes[0], EndpointDeleted)
+    assert isinstance(store.do(Write([Deletion("/a")])).outcomes[0], EndpointDeleted)
     # The same data as before is a change nevertheless, and a gone endpoint may come back as something else.
     assert versions(store.do(put(dataset("/a", 1, "%", "P1D")))) == [[Accepted("/a", NOW + 2, True)]]
     assert store.sequence == 3
@@ -180,7 +181,7 @@ def test_a_refused_request_does_not_use_up_its_key() -> None:
 def test_endpoints_are_bounded_and_gone_ones_count() -> None:
     store = Fake(max_endpoints=2)
     store.do(put(dataset("/a")), put(dataset("/b")))
-    store.do(Write(delete="/a"))
+    store.do(Write([Deletion("/a")]))
     (refusal,) = store.do(put(dataset("/c"))).outcomes
     assert isinstance(refusal, TooManyEndpoints)
     assert versions(store.do(put(dataset("/a", 2))))
@@ -199,7 +200,7 @@ def test_collections_do_not_count_as_endpoints_and_are_bounded_themselves() -> N
     assert refused == [False, False, True, True], "three endpoints"
     assert sum(map(is_collection, store.heads)) == 6
     for name in ("/a/b/c/1", "/a/b/c/2"):
-        store.do(Write(delete=name))
+        store.do(Write([Deletion(name)]))
     assert store.heads["/a/"].gone
     # As if endpoints had been forgotten, and their collections not yet.
     for name in ("/a/b/c/1", "/a/b/c/2"):
@@ -248,7 +249,7 @@ def test_a_write_key_at_its_bound_leaves_the_store_to_others() -> None:
     assert refused == [False, True, False, True, False, False]
     assert "fewer than 3 below /mal, deleted ones included" in str(planned.outcomes[1])
     # A deleted one still has its version, and its place; it may be made again.
-    store.do(Write(delete="/mal/a"))
+    store.do(Write([Deletion("/mal/a")]))
     planned = store.do(Write([dataset("/mal/d")], bound=bound), Write([dataset("/mal/a")], bound=bound))
     assert isinstance(planned.outcomes[0], TooManyEndpoints)
     assert not isinstance(planned.outcomes[1], TooManyEndpoints)

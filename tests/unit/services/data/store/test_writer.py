@@ -235,7 +235,7 @@ async def test_an_idle_store_whose_clock_is_wrong_is_not_ready(tmp_path: Path, m
 async def test_patches_of_one_document_are_bounded_in_a_transaction_and_lose_nothing(databases: Databases) -> None:
     store = await open_store(databases)
     patches = [
-        Write(patch=Patch("/a", Body(b'{"%d":%d}' % (number, number), MERGE_PATCH), 1000))
+        Write([Patch("/a", Body(b'{"%d":%d}' % (number, number), MERGE_PATCH), 1000)])
         for number in range(2 * writer.MAX_PATCHES + 1)
     ]
     async with store.serving():

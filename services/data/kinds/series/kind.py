@@ -15,7 +15,7 @@ from services.data.kinds.series import points_patch
 from services.data.kinds.series.csv_form import parse_csv, render_csv, rows_to_datasets
 from services.data.kinds.series.form import Dataset, check_description, clock_of, seal_content
 from services.data.kinds.series.json_form import parse_single
-from services.data.kinds.series.times import Resolution, TimeReader, parse_resolution
+from services.data.kinds.series.times import IRREGULAR, Resolution, TimeReader, parse_resolution
 
 JSON: Final = "application/json"
 
@@ -40,8 +40,11 @@ class SeriesKind(DataKind):
         labels = labels_of(body.labels)
         step = parse_resolution(labels["resolution"])
         zone = _zone_of_patch(stored, step, labels, body.fields.get("zone", ""))
-        points, deleted = (TimeReader(step, clock_of(zone), or_utc=False) for _ in range(2))
-        made = points_patch.splice(stored.content, points_patch.parse(body.content, points, deleted))
+        points, deleted, earliest = (
+            TimeReader(each, clock_of(zone), or_utc=False) for each in (step, step, parse_resolution(IRREGULAR))
+        )
+        patch = points_patch.parse(body.content, points, deleted, earliest)
+        made = points_patch.splice(stored.content, patch.of(stored.content))
         dataset = seal_content(endpoint, made.content, labels["unit"], step, points.zone)
         return replace(self._described(dataset, body), undo=points_patch.pack(made.undo))
 

@@ -15,45 +15,65 @@ _BEFORE: Final = len('{"time":"')
 _WIDTH: Final = len("2026-01-01T00:00:00Z")
 """Width of every time, so that they sort as bytes."""
 
+_EARLIEST: Final = b"0"
+"""Sorts before every time."""
 Change = tuple[bytes, bytes | None]
 """Canonical time of a point, and the point; None: it is deleted."""
 
 
-def parse(body: bytes, times: TimeReader, deleted: TimeReader) -> list[Change]:
-    """Parse ``{"points": [{"time", "value"}, ...], "delete": [time, ...]}``, of which either may be missing.
+class Parsed(NamedTuple):
+    """A patch: changes in order of time, and the time before which no point stays; empty: all stay."""
 
-    Returns:
-        The changes in order of time.
+    changes: list[Change]
+    keep_from: bytes
+
+    def of(self, content: bytes) -> list[Change]:
+        """Return the changes of a content, with the deletions of its points before :attr:`keep_from`."""
+        if not self.keep_from:
+            return self.changes
+        gone = dict.fromkeys(times_between(content, _EARLIEST, self.keep_from))
+        gone.pop(self.keep_from, None)
+        kept = {time: point for time, point in self.changes if time >= self.keep_from}
+        return sorted((kept | gone).items())
+
+
+def parse(body: bytes, times: TimeReader, deleted: TimeReader, earliest: TimeReader) -> Parsed:
+    """Parse ``{"points": [{"time", "value"}, ...], "delete": [time, ...], "keep_from": time}``; each may be missing.
+
+    ``times``, ``deleted`` and ``earliest`` read the times of the three.
 
     Raises:
         MalformedBody, InvalidDataset: the patch is refused as a whole.
     """
     raw = load(body)
-    if type(raw) is not dict or not raw or not raw.keys() <= {"points", "delete"}:
-        raise InvalidDataset('expected an object with "points" or "delete", arrays, and nothing else', "$")
+    if type(raw) is not dict or not raw or not raw.keys() <= {"points", "delete", "keep_from"}:
+        raise InvalidDataset('expected an object with "points", "delete" or "keep_from", and nothing else', "$")
     points = points_of(raw["points"], times, "$.points") if "points" in raw else []
     gone = _times_of(raw["delete"], deleted, "$.delete") if "delete" in raw else []
-    refuse_repeated_keys(body, len(raw) + STRINGS_OF_POINT * len(points) + len(gone))
+    keep_from = _time_of(raw["keep_from"], earliest, "$.keep_from") if "keep_from" in raw else b""
+    strings = len(raw) + len(gone) + bool(keep_from)
+    refuse_repeated_keys(body, strings + STRINGS_OF_POINT * len(points))
     changes: dict[bytes, bytes | None] = {point["time"].encode(): orjson.dumps(point) for point in points}
     for index, time in enumerate(gone):
         if time in changes:
             raise InvalidDataset(f"{time.decode()} is in points, too", f"$.delete[{index}]")
     changes |= dict.fromkeys(gone)
-    return sorted(changes.items())
+    return Parsed(sorted(changes.items()), keep_from)
 
 
 def _times_of(raw: Any, times: TimeReader, where: str) -> list[bytes]:  # noqa: ANN401  # any JSON value
     if type(raw) is not list or not raw:
         raise InvalidDataset("expected an array of at least one time", where)
-    found: list[bytes] = []
-    for index, time in enumerate(raw):
-        try:
-            found.append(times.read(time).encode())
-        except TypeError:
-            raise InvalidDataset("a time is a string like 2026-01-01T00:00:00Z", f"{where}[{index}]") from None
-        except ValueError as error:
-            raise InvalidDataset(str(error), f"{where}[{index}]") from None
-    return found
+    return [_time_of(time, times, f"{where}[{index}]") for index, time in enumerate(raw)]
+
+
+def _time_of(raw: Any, times: TimeReader, where: str) -> bytes:  # noqa: ANN401
+    try:
+        return times.read(raw).encode()
+    except TypeError:
+        raise InvalidDataset("a time is a string like 2026-01-01T00:00:00Z", where) from None
+    except ValueError as error:
+        raise InvalidDataset(str(error), where) from None
 
 
 class Spliced(NamedTuple):

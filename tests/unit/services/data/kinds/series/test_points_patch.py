@@ -81,6 +81,14 @@ def test_each_point_of_a_series_is_found(count: int, half: int) -> None:
         assert patched(series(points), changes({}, [half])).content == series(left).content
 
 
+def test_points_before_the_time_to_keep_from_go_and_come_back_with_the_version_before() -> None:
+    dataset = series({0: 1, 1: 2, 2: 3, 3: 4})
+    made = patched(dataset, changes({4: 5, 0: 9}, []) | {"keep_from": "2026-01-01T01:30:00Z"})
+    assert made == series({2: 3, 3: 4, 4: 5})
+    assert kind_of(SERIES).undo(made.content, made.undo) == dataset.content
+    assert patched(dataset, {"keep_from": time(3)}) == series({3: 4})
+
+
 def test_equal_content_has_the_digest_of_before() -> None:
     dataset = series({0: 1, 1: None})
     assert patched(dataset, changes({1: None}, [5])).digest == dataset.digest
@@ -97,6 +105,7 @@ def test_equal_content_has_the_digest_of_before() -> None:
         ({"delete": time(0)}, "$.delete", "array"),
         ({"delete": [7]}, "$.delete[0]", "a time is a string"),
         ({"delete": [[]]}, "$.delete[0]", "a time is a string"),
+        ({"keep_from": 7}, "$.keep_from", "a time is a string"),
         ({"unit": "MW", "points": [{"time": time(0), "value": 1}]}, "$", "nothing else"),
         ({"points": [{"time": time(0)}]}, "$.points[0]", '"time" and "value"'),
         ({"points": [{"time": time(0), "value": "1"}]}, "$.points[0]", "number"),

@@ -24,7 +24,7 @@ from services.data.api import problems
 from services.data.api.door import WriteDoor, answer_of, record_writes
 from services.data.api.guard import unauthorised_write, writer_of
 from services.data.api.requests import MAX_KEY_CHARACTERS, coding_refusal, is_key, ttl_ms
-from services.data.errors import InvalidDataset, MalformedBody, StoreUnavailable
+from services.data.errors import InvalidDataset, MalformedBody
 from services.data.kinds import DOCUMENT, Body
 from services.data.kinds.json_text import load, written
 from services.data.store import Accepted, Change, Deletion, IdempotencyKey, Precondition, Store, Write
@@ -32,8 +32,6 @@ from services.data.store import Accepted, Change, Deletion, IdempotencyKey, Prec
 NDJSON: Final = "application/x-ndjson"
 WINDOW: Final = 256
 """Maximum number of writes of a stream without an answer; then it reads no further."""
-WAIT_S: Final = 0.01
-"""Time until another attempt of a write for which the queue had no room."""
 _CONTENT: Final = {"value": DOCUMENT, "series": kinds.SERIES}
 _PATCHES: Final = {"merge": MERGE_PATCH, "patch": JSON_PATCH, "points": POINTS_PATCH}
 _TYPES: Final = _CONTENT | _PATCHES
@@ -83,7 +81,7 @@ class StreamApi:
     """
 
     def __init__(self, store: Store, door: WriteDoor) -> None:
-        self._writer = store.writer
+        self.queue = store.writer.queue
         self._door = door
 
     async def post(self, request: Request) -> Response:
@@ -101,16 +99,6 @@ class StreamApi:
     def max_bytes(self) -> int:
         """Largest content of an endpoint."""
         return self._door.max_bytes
-
-    async def enqueue(self, write: Write) -> "asyncio.Future[list[Accepted]]":
-        """Queue a write, after others of its owner if these fill the queue; raises DataError if it cannot be stored."""
-        while True:
-            try:
-                return self._writer.enqueue(write)
-            except StoreUnavailable:
-                if self._writer.failure is not None or self._writer.is_closing:
-                    raise
-                await asyncio.sleep(WAIT_S)
 
     async def write_of(self, text: bytes, writer: WriteRights) -> Write:
         """Return the write of a line; raises DiemError."""
@@ -208,7 +196,7 @@ class _Streaming(Response):
         line = _Line(self._count)
         self._lines.append(line)
         try:
-            line.waiting = await self._api.enqueue(await self._api.write_of(text, self._writer))
+            line.waiting = await self._api.queue(await self._api.write_of(text, self._writer))
         except DiemError as error:
             line.fault = error
 

@@ -15,7 +15,7 @@ from services.data.store import undo
 from services.data.store.database import ERRORS, Database
 from services.data.store.index import StoredVersion, StoreIndex
 from services.data.store.retention_clock import RetentionClock
-from services.data.store.tables import ENDPOINTS, HISTORY
+from services.data.store.tables import CHECKPOINTS, ENDPOINTS, HISTORY
 from services.data.store.write_plan import WritePlan
 
 
@@ -46,6 +46,7 @@ def _retained(current: Select[Any], old: Select[Any]) -> CompoundSelect[Any]:
     return listed.order_by(desc("version")).limit(bindparam("at_most"))
 
 
+_POSITIONS: Final = select(CHECKPOINTS.c.part, CHECKPOINTS.c.position).where(CHECKPOINTS.c.source == bindparam("name"))
 _HISTORY: Final = _retained(*_VERSIONS)
 _LISTED: Final = _retained(*(each.with_only_columns(each.selected_columns.version) for each in _VERSIONS)).subquery()
 _COUNT: Final = select(func.count()).select_from(_LISTED)
@@ -93,6 +94,14 @@ class Reader:
         if head is not None and head.media_type == COLLECTION:
             return None if head.gone else head.with_content(self._index.content_of(endpoint))
         return cached if head is not None and cached is not None and cached.version >= head.version else None
+
+    async def positions(self, source: str) -> dict[str, str]:
+        """Return the stored positions of a source, by part; raises StoreUnavailable."""
+        try:
+            async with self._database.reading() as connection:
+                return {row.part: row.position for row in await connection.execute(_POSITIONS, {"name": source})}
+        except ERRORS as error:
+            raise StoreUnavailable("the store cannot be read now") from error
 
     async def current(self, endpoint: str) -> StoredVersion:
         """Return the dataset of an endpoint: at least the version of its head.

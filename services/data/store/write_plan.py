@@ -288,14 +288,7 @@ def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
             if known.digest != write.key.digest:
                 raise IdempotencyKeyReused(f"the Idempotency-Key {write.key.key[:40]!r} was used for another request")
             return [Accepted(*item) for item in orjson.loads(known.answer)]
-    if write.checkpoint is not None:
-        _check_position(so_far, write.source, write.checkpoint, basis)
-    for endpoint in write.endpoints:
-        head = so_far.heads.get(endpoint) or basis.heads.get(endpoint)
-        if (basis.floor if head is None else head.version) >= LAST_VERSION:
-            raise VersionsUsedUp(endpoint)
-        if write.precondition is not None:
-            write.precondition.check(endpoint, head)
+    _admit(so_far, write, basis)
     if len(write.changes) == 1 and write.checkpoint is None:
         accepted = _change(so_far, write, write.changes[0], basis)
     else:
@@ -307,18 +300,25 @@ def _answer(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
     return accepted
 
 
-def _check_position(so_far: WritePlan, source: str, checkpoint: Checkpoint, basis: Basis) -> None:
-    """Raise CheckpointMoved unless changes follow the stored position."""
-    part = source, checkpoint.part
-    stored = so_far.checkpoints.get(part, basis.checkpoints.get(part))
-    if stored != checkpoint.before:
-        raise CheckpointMoved(*part, stored)
+def _admit(so_far: WritePlan, write: Write, basis: Basis) -> None:
+    """Check the conditions of a write before its changes; raises DataError."""
+    if write.checkpoint is not None:
+        part = write.source, write.checkpoint.part
+        stored = so_far.checkpoints.get(part, basis.checkpoints.get(part))
+        if stored != write.checkpoint.before:
+            raise CheckpointMoved(*part, stored)
+    for endpoint in write.endpoints:
+        head = so_far.heads.get(endpoint) or basis.heads.get(endpoint)
+        if (basis.floor if head is None else head.version) >= LAST_VERSION:
+            raise VersionsUsedUp(endpoint)
+        if write.precondition is not None:
+            write.precondition.check(endpoint, head)
 
 
 def _change_all(so_far: WritePlan, write: Write, basis: Basis) -> list[Accepted]:
     """Apply several changes in order; the first refused one leaves the plan as it was."""
     savepoint = _Savepoint.of(so_far, write.endpoints)
-    put = dict.fromkeys(each.endpoint for each in write.changes if type(each) is Representation)
+    put = dict.fromkeys(each.endpoint for each in write.changes if isinstance(each, Representation))
     # At once: to count the endpoints below a bound takes time.
     if new := [each for each in put if so_far.heads.get(each) is None and basis.heads.get(each) is None]:
         _make_room(so_far, write, basis, new)

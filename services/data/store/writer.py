@@ -30,6 +30,8 @@ MAX_PATCHES: Final = 8
 """Maximum number of patches in a transaction of several writes: each reads and makes a whole content, in a tenth of a
 second for 4 MiB."""
 RETRY_AFTER_S: Final = 2
+ROOM_AFTER_S: Final = 0.01
+"""Time until another attempt to queue a write for which there was no room."""
 CHECK_EVERY_S: Final = 2.0
 """Interval at which an idle writer checks that the database is reachable and owned by this process."""
 
@@ -216,6 +218,20 @@ class Writer:
         self._queue.append(pending)
         self._wake.set()
         return pending.answer
+
+    async def queue(self, write: Write) -> asyncio.Future[list[Accepted]]:
+        """Queue a write once there is room, after others of its owner; return its answer to come.
+
+        Raises:
+            StoreUnavailable: the store cannot commit now, or the service stops.
+        """
+        while True:
+            try:
+                return self.enqueue(write)
+            except StoreUnavailable:
+                if self.failure is not None or self._closing:
+                    raise
+                await asyncio.sleep(ROOM_AFTER_S)
 
     async def run(self) -> None:
         """Commit until :meth:`close`; writes queued by then are still committed.

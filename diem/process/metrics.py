@@ -164,6 +164,9 @@ SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded
 SOURCE_FAILURES: Final = _counter(
     "source_failures", "Faults of a source: polls that failed, or files that became invalid.", "source"
 )
+SOURCE_RECORDS: Final = _counter("source_records", "Records of a topic, table or broker that were applied.", "source")
+SOURCE_REFUSED: Final = _counter("source_refused", "Records skipped because they could not be stored.", "source")
+SOURCE_LAG: Final = _gauge("source_lag", "Records that are still to be read; of PostgreSQL, bytes.", "source")
 HTTP_REQUESTS: Final = _counter("http_requests", "Public HTTP requests answered.", "method", "status")
 
 # API keys and plans of the Data Service.

@@ -154,7 +154,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
             # Cancelled before the store closes; by then everything committed has been sent to readers.
             stored = StoredState(store.id, settings.state_dir / "sources", store.reader.current)
-            works = [sources.run(store.writer.put, stored), feed.run(), store.wait_writer(), access.last_use.run()]
+            works = [
+                sources.run(store.writer.put, stored, store),
+                feed.run(),
+                store.wait_writer(),
+                access.last_use.run(),
+            ]
             works.append(report.measure_disk())
             works.append(KeyDocumentFile(settings.token_document_file, access.tokens.document).run())
             if publisher is not None:

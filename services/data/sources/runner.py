@@ -2,8 +2,9 @@
 
 import asyncio
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from diem.process import metrics
 from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data.access.rights import ReadRights
-from services.data.errors import InvalidDataset
+from services.data.errors import ChangeRefused, InvalidDataset
 from services.data.files.target import Converter
 from services.data.kinds import Representation, labels_of
 from services.data.kinds.kind import MAX_TITLE
@@ -25,6 +26,7 @@ from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
 from services.data.sources.pacing import HostPacer
 from services.data.sources.source import (
+    ChangeSource,
     Claim,
     Fault,
     Health,
@@ -35,6 +37,7 @@ from services.data.sources.source import (
     TrialSource,
 )
 from services.data.sources.tables import DirectoryConfig, HttpConfig, SourceTable
+from services.data.store import Accepted, Change, Checkpoint, Deletion, Patch, Store, Write
 
 
 @dataclass(eq=False)
@@ -55,7 +58,7 @@ class ClaimIndex:
         ClaimedTwice: two of them overlap.
     """
 
-    def __init__(self, sources: Iterable[Source]) -> None:
+    def __init__(self, sources: Iterable[Source | ChangeSource]) -> None:
         self._endpoints: dict[str, str] = {}
         self._prefixes: dict[str, str] = {}
         claims = [(claim, source.name) for source in sources for claim in source.claims]
@@ -102,7 +105,7 @@ class SourceRunner:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[Source | ChangeSource],
         types: Mapping[str, str] | None = None,
         *,
         max_bytes: int = DATASET_BYTES,
@@ -134,20 +137,29 @@ class SourceRunner:
             prefixes=config.prefixes,
         )
 
-    async def run(self, sink: Sink, stored: StoredState | None = None) -> None:
-        """Run every source until cancelled; ``stored``: what those that can continue."""
+    async def run(self, sink: Sink, stored: StoredState | None = None, changes: Store | None = None) -> None:
+        """Run every source until cancelled.
+
+        ``stored``: what those that can continue; ``changes``: for sources of records.
+        """
         for source in self._sources:
             if stored is not None and isinstance(source, ResumingSource):
                 source.attach(stored)
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
-                tasks.create_task(_supervise(source, self._sink_of(source.name, sink)))
+                if not isinstance(source, ChangeSource):
+                    work = partial(source.run, self._sink_of(source.name, sink))
+                elif changes is not None:
+                    work = partial(source.consume, _StoreSink(source.name, changes, self))
+                else:
+                    continue
+                tasks.create_task(_supervise(source, work))
 
     async def try_once(self, sink: Sink) -> None:
         """Try every source once, at most :data:`TRIALS_AT_ONCE` at a time; the outcomes are in :meth:`status`."""
         free = asyncio.Semaphore(TRIALS_AT_ONCE)
 
-        async def attempt(source: Source) -> None:
+        async def attempt(source: Source | ChangeSource) -> None:
             async with free:
                 try:
                     await _try(source, self._sink_of(source.name, sink))
@@ -172,6 +184,10 @@ class SourceRunner:
 
         return put
 
+    def written(self, source: str, names: Iterable[str]) -> None:
+        """Count endpoints that a source has written."""
+        self._endpoints_of[source].update(names)
+
     def health(self) -> list[Health]:
         """Return the health of each source, in the order of the configuration."""
         return [source.health for source in self._sources]
@@ -191,7 +207,9 @@ class SourceRunner:
             if rights is None or any(_may_see(rights, claim) for claim in source.claims)
         ]
 
-    def _entry(self, source: Source, health: dict[str, Any], rights: ReadRights | None = None) -> dict[str, Any]:
+    def _entry(
+        self, source: Source | ChangeSource, health: dict[str, Any], rights: ReadRights | None = None
+    ) -> dict[str, Any]:
         kept = self._endpoints_of[source.name].count(rights)
         return {"name": source.name, "type": self._types.get(source.name, ""), **health, "endpoints": kept}
 
@@ -201,6 +219,59 @@ class SourceRunner:
             yield metrics.SOURCE_OK.sample(source.health.error is None, source.name)
             yield metrics.SOURCE_POLLS.sample(source.health.successes, source.name)
             yield metrics.SOURCE_FAILURES.sample(source.health.failures, source.name)
+            if (intake := source.health.intake) is not None:
+                yield metrics.SOURCE_RECORDS.sample(intake.records, source.name)
+                yield metrics.SOURCE_REFUSED.sample(intake.refused, source.name)
+                if intake.lag is not None:
+                    yield metrics.SOURCE_LAG.sample(intake.lag, source.name)
+
+
+class _StoreSink:
+    """Stores the changes of one source."""
+
+    def __init__(self, source: str, store: Store, runner: SourceRunner) -> None:
+        self._source = source
+        self._store = store
+        self._runner = runner
+
+    async def positions(self) -> dict[str, str]:
+        """Return the stored positions."""
+        return await self._store.reader.positions(self._source)
+
+    async def enqueue(self, changes: Sequence[Change], checkpoint: Checkpoint) -> "asyncio.Future[list[Accepted]]":
+        """Queue changes of claimed endpoints."""
+        for index, change in enumerate(changes):
+            if self._runner.claims.owner_of(change.endpoint) != self._source:
+                fault = InvalidDataset(f"{change.endpoint} is not claimed by the source {self._source!r}")
+                raise ChangeRefused(index, fault)
+        answer = await self._store.writer.queue(Write(changes, self._source, checkpoint=checkpoint))
+        answer.add_done_callback(self._count)
+        return answer
+
+    def _count(self, answer: "asyncio.Future[list[Accepted]]") -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self._runner.written(self._source, [each.endpoint for each in answer.result()])
+
+
+class _TrialSink:
+    """Passes contents to the sink of a trial; stores nothing."""
+
+    def __init__(self, source: str, sink: Sink) -> None:
+        self._source = source
+        self._sink = sink
+
+    async def positions(self) -> dict[str, str]:
+        """Return no position: a trial reads a sample as configured."""
+        return {}
+
+    async def enqueue(self, changes: Sequence[Change], checkpoint: Checkpoint) -> "asyncio.Future[list[Accepted]]":
+        """Pass on the contents, those of new series for their points."""
+        del checkpoint
+        made = [each.initial if isinstance(each, Patch) else each for each in changes if not isinstance(each, Deletion)]
+        await self._sink([each for each in made if each is not None], source=self._source)
+        answer: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
+        answer.set_result([])
+        return answer
 
 
 class _SortedNames:
@@ -274,10 +345,10 @@ def _plugged_in(table: SourceTable, clock: Clock) -> Source:
         raise plugins.BadPlugin(table.type, reason) from error
 
 
-async def _supervise(source: Source, sink: Sink) -> None:
+async def _supervise(source: Source | ChangeSource, work: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await source.run(sink)
+            await work()
         except (Exception, asyncio.CancelledError) as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
@@ -289,11 +360,14 @@ async def _supervise(source: Source, sink: Sink) -> None:
         await asyncio.sleep(wait_s)
 
 
-async def _try(source: Source, sink: Sink) -> None:
+async def _try(source: Source | ChangeSource, sink: Sink) -> None:
     """Try a source once; one that can only run is stopped after its first outcome.
 
     Ending or timing out (:data:`TRIAL_S`) without one is its error.
     """
+    if isinstance(source, ChangeSource):
+        await source.try_once(_TrialSink(source.name, sink))
+        return
     if isinstance(source, TrialSource):
         await source.try_once(sink)
         return

@@ -1,5 +1,6 @@
 """The interface of sources: claims, health, and the sink for their datasets."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,7 @@ from diem.protocol.update import iso
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint
 from services.data.kinds import SERIES, Representation, Stored
 from services.data.kinds.series import WRITTEN_TOGETHER
+from services.data.store.write_plan import Accepted, Change, Checkpoint
 
 MAX_ERROR: Final = 300
 """Maximum length of a kept error text, possibly written by the failing side."""
@@ -43,6 +45,26 @@ class Sink(Protocol):
         ...
 
 
+class ChangeSink(Protocol):
+    """Stores the changes of a source, with its progress in the same transaction."""
+
+    async def positions(self) -> dict[str, str]:
+        """Return the stored position of each part; raises StoreUnavailable."""
+        ...
+
+    async def enqueue(self, changes: Sequence[Change], checkpoint: Checkpoint) -> "asyncio.Future[list[Accepted]]":
+        """Queue changes, to be stored in order, all or none; return their answer to come, once there is room for them.
+
+        Changes that follow may be queued before it. It raises:
+
+            CheckpointMoved: they do not follow the stored position: read :meth:`positions` again.
+            ChangeRefused: one of them is refused, as its index and error say.
+            TooManyEndpoints: the store has no room for new endpoints.
+            StoreUnavailable: the store cannot commit now; they may have been stored if its answer was lost.
+        """
+        ...
+
+
 class Fault(StrEnum):
     """Public description of a failing source; error texts may contain names of files and hosts."""
 
@@ -51,6 +73,32 @@ class Fault(StrEnum):
     STORE = "the store cannot take what it has"
     INTERNAL = "an error of the service"
     OTHER = "the last attempt failed"
+
+
+@dataclass(slots=True)
+class Intake:
+    """Counts of a source of records, since the start."""
+
+    records: int = 0
+    """Records applied, skipped ones included."""
+    refused: int = 0
+    """Records skipped because they could not be stored."""
+    last_refusal: str = ""
+    """Place and reason of the last of these."""
+    last_ms: int = 0
+    """Time of the last record, in Unix ms; 0: none, or unknown."""
+    lag: int | None = None
+    """What is still to be read, in records, of PostgreSQL in bytes; None: unknown."""
+
+    def status(self) -> dict[str, Any]:
+        """Return the entries in the source's status."""
+        return {
+            "records": self.records,
+            "refused": self.refused,
+            "last_refusal": self.last_refusal or None,
+            "last_record": iso(self.last_ms) if self.last_ms else None,
+            "lag": self.lag,
+        }
 
 
 @dataclass(slots=True)
@@ -71,6 +119,8 @@ class Health:
     """Progress of a long task, such as a backfill; empty without one."""
     next_attempt_ms: int | None = None
     """Time of the next attempt, in Unix ms; None while unknown."""
+    intake: Intake | None = None
+    """Of a source of records."""
 
     def succeeded(self) -> None:
         """Record a successful poll, with or without new data."""
@@ -101,7 +151,8 @@ class Health:
     def status(self) -> dict[str, Any]:
         """Return the source's entry in the process's status."""
         at = None if self.next_attempt_ms is None else iso(self.next_attempt_ms)
-        return {**self._outcome(), "next_attempt": at, **({"progress": self.progress} if self.progress else {})}
+        progress = {"progress": self.progress} if self.progress else {}
+        return {**self._outcome(), "next_attempt": at, **progress, **(self.intake.status() if self.intake else {})}
 
     def public_status(self) -> dict[str, Any]:
         """Return the entry for the public status, with the fault instead of the error's text."""
@@ -150,6 +201,34 @@ class Source(Protocol):
 
     async def run(self, sink: Sink) -> None:
         """Work until cancelled; faults of the input are recorded in :attr:`health`, not raised."""
+        ...
+
+
+@runtime_checkable
+class ChangeSource(Protocol):
+    """A source that reads a log of changes from where it was: a topic, a database, a broker."""
+
+    @property
+    def name(self) -> str:
+        """Name in configuration, catalogue, logs and metrics."""
+        ...
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """All endpoints reserved for the source."""
+        ...
+
+    @property
+    def health(self) -> Health:
+        """State of the source."""
+        ...
+
+    async def consume(self, sink: ChangeSink) -> None:
+        """Work until cancelled; faults of the input are recorded in :attr:`health`, not raised."""
+        ...
+
+    async def try_once(self, sink: ChangeSink) -> None:
+        """Read a sample and pass it to ``sink``, which stores nothing; the outcome is in :attr:`health`."""
         ...
 
 

@@ -1,0 +1,203 @@
+"""Applies records in batches: each with its checkpoint, several on their way, refused records by policy."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+import structlog
+
+from services.data.errors import ChangeRefused, DataError
+from services.data.kinds.series.form import Point
+from services.data.sources.records.converter import RecordConverter, SeriesPoint
+from services.data.sources.records.record import Record
+from services.data.sources.source import ChangeSink, Health, Intake
+from services.data.store import Accepted, Change, Checkpoint
+
+BATCH: Final = 200
+"""Maximum number of records of a batch."""
+IN_FLIGHT: Final = 4
+"""Maximum number of batches on their way to the store."""
+
+_logger = structlog.get_logger(__name__)
+
+
+class RecordRefused(DataError):
+    """A record that cannot be stored, of a source that stops there (``on_invalid``)."""
+
+    code = "record_refused"
+
+
+class _Made(NamedTuple):
+    """A change, and the index of the last record in it."""
+
+    change: Change
+    record: int
+
+
+class _Batch(NamedTuple):
+    records: Sequence[Record]
+    made: list[_Made]
+
+    def checkpoint(self, part: str, before: str | None) -> Checkpoint:
+        """Return the checkpoint after all of its records."""
+        return Checkpoint(part, before, self.records[-1].position)
+
+
+class RecordApplier:
+    """Applies the records of one part of a source, in order.
+
+    At most :data:`IN_FLIGHT` batches of :data:`BATCH` records are on their way: :meth:`apply` waits for the store, so
+    that the source reads no further. After an error, :meth:`close` is next, and another applier begins at the stored
+    position.
+
+    Args:
+        converter: of the source.
+        sink: the store.
+        health: of the source.
+        skips: whether refused records are skipped; otherwise they are an error.
+        part: of the source's input, such as a partition.
+        position: where the records begin, as it is stored; None: nothing is stored.
+    """
+
+    def __init__(
+        self,
+        converter: RecordConverter,
+        sink: ChangeSink,
+        health: Health,
+        *,
+        skips: bool,
+        part: str,
+        position: str | None,
+    ) -> None:
+        self.part = part
+        self._position = position
+        """After the last record on its way."""
+        self._converter = converter
+        self._sink = sink
+        self._intake = health.intake = health.intake or Intake()
+        self._name = health.name
+        self._skips = skips
+        self._in_flight: deque[tuple[_Batch, str | None, asyncio.Future[list[Accepted]]]] = deque()
+        """Batches, the positions before them, and their answers."""
+
+    async def apply(self, records: Sequence[Record]) -> None:
+        """Apply records; return once they are stored or on their way.
+
+        Raises:
+            RecordRefused: a record cannot be stored; everything before it is.
+            CheckpointMoved, StoreUnavailable, TooManyEndpoints: as :class:`ChangeSink`.
+        """
+        for start in range(0, len(records), BATCH):
+            batch, refusal = self._convert(records[start : start + BATCH])
+            while len(self._in_flight) >= IN_FLIGHT:
+                await self._settle()
+            if batch.records:
+                checkpoint = batch.checkpoint(self.part, self._position)
+                answer = await self._sink.enqueue([each.change for each in batch.made], checkpoint)
+                self._in_flight.append((batch, self._position, answer))
+                self._position = checkpoint.after
+            if refusal is not None:
+                await self.flush()
+                raise refusal
+        while self._in_flight and self._in_flight[0][2].done():
+            await self._settle()
+
+    async def flush(self) -> None:
+        """Wait until everything is stored; raises as :meth:`apply`."""
+        while self._in_flight:
+            await self._settle()
+
+    async def close(self) -> None:
+        """Wait for what is on its way, whatever its outcome."""
+        if self._in_flight:
+            await asyncio.wait([answer for *_, answer in self._in_flight])
+        while self._in_flight:
+            with suppress(DataError):
+                self._in_flight.popleft()[2].result()
+
+    def _convert(self, records: Sequence[Record]) -> tuple[_Batch, RecordRefused | None]:
+        """Convert a batch; it ends before a refused record of a source that stops there."""
+        made: list[_Made] = []
+        points: dict[str, tuple[int, dict[int, Point]]] = {}
+
+        def insert(endpoint: str) -> None:
+            last, found = points.pop(endpoint)
+            made.append(_Made(self._converter.series_change(endpoint, found), last))
+
+        refusal = None
+        for index, record in enumerate(records):
+            try:
+                change = self._converter.convert(record)
+            except DataError as error:
+                refusal = self._refuse(record, error)
+                if refusal is None:
+                    continue
+                records = records[:index]
+                break
+            if isinstance(change, SeriesPoint):
+                found = points.get(change.endpoint, (0, {}))[1]
+                found[change.point.seconds] = change.point
+                points[change.endpoint] = index, found
+            elif change is not None:
+                if change.endpoint in points:
+                    insert(change.endpoint)
+                made.append(_Made(change, index))
+        for endpoint in [*points]:
+            insert(endpoint)
+        return _Batch(records, made), refusal
+
+    async def _settle(self) -> None:
+        """Wait for the oldest batch; without a refused record, if it has one."""
+        batch, before, answer = self._in_flight.popleft()
+        try:
+            await answer
+        except ChangeRefused:
+            # Those behind it do not follow the stored position now.
+            again = [batch, *(each for each, *_ in self._in_flight)]
+            await self.close()
+            self._position = before
+            for each in again:
+                await self._write_again(each)
+        else:
+            self._count(batch.records)
+
+    async def _write_again(self, batch: _Batch) -> None:
+        made = [*batch.made]
+        while True:
+            try:
+                await self._write(batch, made)
+            except ChangeRefused as error:
+                refused = made.pop(error.index)
+                refusal = self._refuse(batch.records[refused.record], error.refusal)
+                if refusal is None:
+                    continue
+                whole = batch.records[: refused.record]
+                # Points of several records are one change, so that a part of the batch is none of its changes.
+                if whole and all(each.record < refused.record for each in made[: error.index]):
+                    await self._write(_Batch(whole, []), made[: error.index])
+                raise refusal from error
+            return
+
+    async def _write(self, batch: _Batch, made: Sequence[_Made]) -> None:
+        checkpoint = batch.checkpoint(self.part, self._position)
+        await (await self._sink.enqueue([each.change for each in made], checkpoint))
+        self._position = checkpoint.after
+        self._count(batch.records)
+
+    def _count(self, records: Sequence[Record]) -> None:
+        self._intake.records += len(records)
+        self._intake.last_ms = records[-1].time_ms or self._intake.last_ms
+
+    def _refuse(self, record: Record, error: DataError) -> RecordRefused | None:
+        """Count a refused record; return the error that stops the source, if that is its policy."""
+        refusal = RecordRefused(f"{self.part}, before {record.position}: {error}")
+        intake = self._intake
+        if not self._skips:
+            return refusal
+        intake.refused += 1
+        intake.last_refusal = str(refusal)
+        if intake.refused & (intake.refused - 1) == 0:
+            _logger.warning("record skipped", source=self._name, error=str(refusal), skipped=intake.refused)
+        return None

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 from diem.process.limits import AdmissionResult, networks
@@ -98,16 +99,13 @@ class Pool(Generic[C]):
         self._limit = limit
         self._per_address = per_address
         self._grace_s = grace_s
-        self._members: dict[C, tuple[str, ...]] = {}
-        """Connection -> keys of the networks of its address."""
+        self.members: dict[C, tuple[str, ...]] = {}
+        """Connection -> keys of the networks that it is counted under; none where there is no limit."""
         self._idle: dict[C, float] = {}
         self._shares: dict[str, _Share[C]] = {}
 
     def __len__(self) -> int:
-        return len(self._members)
-
-    def __contains__(self, connection: object) -> bool:
-        return connection in self._members
+        return len(self.members)
 
     @property
     def idle(self) -> int:
@@ -117,7 +115,7 @@ class Pool(Generic[C]):
     @property
     def busy(self) -> int:
         """Number of connections with a request in progress."""
-        return len(self._members) - len(self._idle)
+        return len(self.members) - len(self._idle)
 
     @property
     def addresses(self) -> int:
@@ -126,7 +124,8 @@ class Pool(Generic[C]):
 
     def join(self, connection: C, address: str, now: float) -> AdmissionResult | None:
         """Add a busy connection, evicting an idle one if necessary; return the reason of a refusal, or None."""
-        counted, bound = networks(address), self._per_address(address)
+        bound = self._per_address(address)
+        counted = () if bound is None else networks(address)
         evicted = False
         for key, times in counted:
             share = self._shares.get(key)
@@ -135,18 +134,18 @@ class Pool(Generic[C]):
                 if not self._evict_oldest(share.idle, now):
                     return AdmissionResult.ADDRESS_LIMIT
                 evicted = True
-        if not evicted and len(self._members) >= self._limit and not self._evict_oldest(self._idle, now):
+        if not evicted and len(self.members) >= self._limit and not self._evict_oldest(self._idle, now):
             return AdmissionResult.PROCESS_FULL
         # The evicted connection may have been this address's only one.
         for key, _ in counted:
             self._shares.setdefault(key, _Share[C]()).count += 1
-        self._members[connection] = tuple(key for key, _ in counted)
+        self.members[connection] = tuple(key for key, _ in counted)
         return None
 
     def leave(self, connection: C) -> None:
         """Remove a connection; a no-op if it is not in the pool."""
         self.set_busy(connection)
-        for key in self._members.pop(connection, ()):
+        for key in self.members.pop(connection, ()):
             share = self._shares[key]
             share.count -= 1
             if not share.count:
@@ -155,12 +154,12 @@ class Pool(Generic[C]):
     def set_busy(self, connection: C) -> None:
         """Protect a member from eviction while its request is answered."""
         self._idle.pop(connection, None)
-        for key in self._members.get(connection, ()):
+        for key in self.members.get(connection, ()):
             self._shares[key].idle.pop(connection, None)
 
     def set_idle(self, connection: C, now: float) -> None:
         """Allow the eviction of a member from ``now`` (monotonic seconds) on."""
-        keys = self._members.get(connection)
+        keys = self.members.get(connection)
         if keys is not None:
             self.set_busy(connection)
             self._idle[connection] = now
@@ -207,9 +206,9 @@ class ConnectionLimiter(Generic[C]):
 
         One connection may carry requests of both kinds in turn, as those of a proxy do.
         """
-        if privileged and self._transfer(connection, self.privileged, address, now) is None:
+        if privileged and self._move(connection, self.privileged, address, now) is None:
             return None
-        verdict = self._transfer(connection, self.readers, address, now)
+        verdict = self._move(connection, self.readers, address, now)
         if verdict is not None:
             self.refused[verdict] += 1
             # Not evicted before the refusal is sent.
@@ -219,7 +218,7 @@ class ConnectionLimiter(Generic[C]):
 
     def admits_at_once(self, connection: C, address: str, now: float) -> bool:
         """Admit a reader's request answered in this very step; if refused, return False and count nothing."""
-        if self._transfer(connection, self.readers, address, now) is not None:
+        if self._move(connection, self.readers, address, now) is not None:
             return False
         self.readers.set_idle(connection, now)
         return True
@@ -227,7 +226,7 @@ class ConnectionLimiter(Generic[C]):
     def answered(self, connection: C, now: float) -> None:
         """Mark a connection as idle: the response has been written."""
         for pool in (self.readers, self.privileged):
-            if connection in pool:
+            if connection in pool.members:
                 pool.set_idle(connection, now)
 
     def closed(self, connection: C) -> None:
@@ -235,14 +234,15 @@ class ConnectionLimiter(Generic[C]):
         for pool in (self.pending, self.readers, self.privileged):
             pool.leave(connection)
 
-    def _transfer(self, connection: C, pool: Pool[C], address: str, now: float) -> AdmissionResult | None:
-        if connection in pool:
+    def _move(self, connection: C, pool: Pool[C], address: str, now: float) -> AdmissionResult | None:
+        """Have a connection in a pool, busy, and in no other; or return the reason of the pool's refusal."""
+        if connection in pool.members:
             pool.set_busy(connection)
             return None
         verdict = pool.join(connection, address, now)
         if verdict is None:
             for other in (self.pending, self.readers, self.privileged):
-                if other is not pool:
+                if other is not pool and connection in other.members:
                     other.leave(connection)
         return verdict
 
@@ -334,11 +334,5 @@ class RequestTurns:
 
 def turns_of_loop(per_turn: Callable[[float], int] = lambda _now: REQUESTS_PER_TURN) -> RequestTurns:
     """Limit requests per turn of the running event loop; ``per_turn`` gets monotonic seconds."""
-
-    def soon(call: Callable[[], None]) -> object:
-        return asyncio.get_running_loop().call_soon(call)
-
-    def later(call: Callable[[], None]) -> object:
-        return asyncio.get_running_loop().call_later(PAUSE_S, call)
-
-    return RequestTurns(soon, later, lambda: per_turn(asyncio.get_running_loop().time()))
+    loop = asyncio.get_running_loop()
+    return RequestTurns(loop.call_soon, partial(loop.call_later, PAUSE_S), lambda: per_turn(loop.time()))

@@ -18,10 +18,10 @@ MAX_REMEMBERED_BYTES: Final = 1024
 """Longest cached head: with their parsed forms they take at most 2 MiB."""
 _FIELD: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[ \t!-~]*\r\n"
 _HEAD: Final = re.compile(rb"([A-Z]+) (/[!-~]*) HTTP/1\.1\r\n((?:" + _FIELD + rb")+)\r\n")
-_UNUSUAL: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
+_UNUSUAL: Final = frozenset({"transfer-encoding", "expect", "upgrade"})
 """Fields announcing a body of unknown length or another protocol."""
-_LENGTH: Final = b"content-length"
-_KEEP_ALIVE: Final = b"keep-alive"
+_LENGTH: Final = "content-length"
+_KEEP_ALIVE: Final = "keep-alive"
 
 
 class RequestHead(NamedTuple):
@@ -30,8 +30,8 @@ class RequestHead(NamedTuple):
     method: str
     target: bytes
     """Path and query as sent."""
-    fields: Mapping[bytes, bytes]
-    """Header fields by name in lower case; each occurs once."""
+    fields: Mapping[str, str]
+    """Header fields by name in lower case, in ASCII; each occurs once."""
 
 
 class FastAnswer(NamedTuple):
@@ -88,7 +88,7 @@ def size_to_gather(data: bytes) -> int:
     A POST with a body may be a stream of writes, answered as they arrive.
     """
     head, _, ends = _write_head(data)
-    return 0 if head is None or head.method == "POST" or b"authorization" not in head.fields else ends
+    return 0 if head is None or head.method == "POST" or "authorization" not in head.fields else ends
 
 
 def _write_head(data: bytes) -> tuple[RequestHead | None, int, int]:
@@ -97,7 +97,7 @@ def _write_head(data: bytes) -> tuple[RequestHead | None, int, int]:
     head = _head(data[:begins]) if begins > 4 else None
     if head is None or head.method not in _WRITES:
         return None, 0, 0
-    length = head.fields.get(_LENGTH, b"0")
+    length = head.fields.get(_LENGTH, "0")
     if not length.isdigit() or len(length) > _LENGTH_DIGITS:
         return None, 0, 0
     return head, begins, begins + int(length)
@@ -117,15 +117,15 @@ def _parse(data: bytes) -> RequestHead | None:
     if found is None:
         return None
     method, target, block = found.groups()
-    lines = block.split(b"\r\n")
+    lines = block.decode("ascii").split("\r\n")
     lines.pop()
     fields = {}
     for line in lines:
-        name, _, value = line.partition(b":")
-        fields[name.lower()] = value.strip(b" \t")
-    if len(fields) != len(lines) or b"host" not in fields or not _UNUSUAL.isdisjoint(fields):
+        name, _, value = line.partition(":")
+        fields[name.lower()] = value.strip(" \t")
+    if len(fields) != len(lines) or "host" not in fields or not _UNUSUAL.isdisjoint(fields):
         return None
-    if fields.get(b"connection", _KEEP_ALIVE).lower() != _KEEP_ALIVE:
+    if fields.get("connection", _KEEP_ALIVE).lower() != _KEEP_ALIVE:
         return None
     return RequestHead(method.decode(), target, fields)
 
@@ -138,23 +138,18 @@ def lines(fields: Sequence[tuple[bytes, bytes]]) -> bytes:
     return b"".join([b"%s: %s\r\n" % field for field in fields])
 
 
-class ServerFields:
-    """The lines of the fields added to all answers by uvicorn, in a new list every second."""
+_STATUS_LINES: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
+
+
+class Renderer:
+    """Returns the bytes of answers, with the fields that uvicorn adds to all: in a new list every second."""
 
     def __init__(self) -> None:
         self._fields: Sequence[tuple[bytes, bytes]] = ()
         self._lines = b""
 
-    def lines(self, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """Return ``fields`` as lines, cached."""
-        if fields is not self._fields:
-            self._fields, self._lines = fields, lines(fields)
-        return self._lines
-
-
-_STATUS_LINES: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}\r\n".encode() for each in HTTPStatus}
-
-
-def render(answer: FastAnswer, server_lines: bytes) -> bytes:
-    """Return the bytes of an answer."""
-    return b"".join((_STATUS_LINES[answer.status], server_lines, answer.fields, b"\r\n", answer.body))
+    def __call__(self, answer: FastAnswer, server_fields: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Return the bytes of an answer."""
+        if server_fields is not self._fields:
+            self._fields, self._lines = server_fields, lines(server_fields)
+        return b"".join((_STATUS_LINES[answer.status], self._lines, answer.fields, b"\r\n", answer.body))

@@ -26,7 +26,7 @@ from diem.links.connection_limits import (
     RequestTurns,
     turns_of_loop,
 )
-from diem.links.fast_path import FastPath, FastWritePath, ServerFields
+from diem.links.fast_path import FastPath, FastWritePath
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
 from diem.links.rest import ClientAddressMiddleware, problem, retry_after
@@ -144,7 +144,7 @@ class TimedProtocol(H11Protocol):
             self._received += data
             self.flow.pause_reading()
             return
-        if self._answering and self in self._limiter.privileged:
+        if self in self._limiter.privileged.members and self._answering:
             self._process(data)
         else:
             self._process_or_wait(data, self._reads if data.startswith(_READS) else self._others)
@@ -153,7 +153,7 @@ class TimedProtocol(H11Protocol):
         """Begin the next request; a pipelined one takes a turn of its own."""
         if self._pipelined:
             self._pipelined = False
-            self._process_or_wait(b"", self._others if self in self._limiter.privileged else self._reads)
+            self._process_or_wait(b"", self._others if self in self._limiter.privileged.members else self._reads)
         else:
             super().handle_events()
 
@@ -203,7 +203,7 @@ class TimedProtocol(H11Protocol):
         now = self.loop.time()
         head = fast.parse(data)
         # Requests with credentials may use reserved connections.
-        if head is None or b"authorization" in head.fields:
+        if head is None or "authorization" in head.fields:
             return False
         if not self._limiter.admits_at_once(self, self._address, now):
             return False
@@ -219,8 +219,8 @@ class TimedProtocol(H11Protocol):
 
     @property
     def _is_between_requests(self) -> bool:
-        # The library has flow control for a client that does not read.
-        return self.drained and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        """True if the library has no request, and the client has read all answers: the library has flow control."""
+        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0] and not self._unread_bytes
 
     def _begin_write(self, data: bytes, fast_path: "FastConnectionState") -> bool:
         """Begin a write whose request has arrived whole; return False if the library must."""
@@ -247,7 +247,7 @@ class TimedProtocol(H11Protocol):
 
         Only with credentials, on connections with writes so far: whose they are turns out when it has arrived.
         """
-        if self not in self._limiter.privileged or not self._is_between_requests:
+        if self not in self._limiter.privileged.members or not self._is_between_requests:
             return False
         size = fast.size_to_gather(data)
         if not len(data) < size <= MAX_GATHERED_BYTES:
@@ -340,10 +340,12 @@ class TimedProtocol(H11Protocol):
     @property
     def drained(self) -> bool:
         """True if the client has read everything sent to it and sent no further request."""
-        waiting = self.transport.get_write_buffer_size()
-        if self.lower is not None:
-            waiting += self.lower.get_write_buffer_size()
-        return self._received is None and self._gathered is None and not self._answering and not waiting
+        return self._received is None and self._gathered is None and not self._answering and not self._unread_bytes
+
+    @property
+    def _unread_bytes(self) -> int:
+        below = 0 if self.lower is None else self.lower.get_write_buffer_size()
+        return int(self.transport.get_write_buffer_size()) + below
 
     def evict(self) -> None:
         """Close the connection at once."""
@@ -404,7 +406,7 @@ class FastConnectionState:
         self._fast_path = fast_path
         self._fast_writes = fast_writes
         self._addresses = addresses
-        self._server_fields = ServerFields()
+        self.render = fast.Renderer()
 
     def answer(self, peer: str, head: fast.RequestHead, server_fields: list[tuple[bytes, bytes]]) -> bytes | None:
         """Return the whole answer to a request; None if the application must answer."""
@@ -415,15 +417,10 @@ class FastConnectionState:
         """Return the answer to come of a write; None if the application must answer."""
         return None if self._fast_writes is None else self._fast_writes(write, self._client(peer, write.head))
 
-    def render(self, answer: fast.FastAnswer, server_fields: list[tuple[bytes, bytes]]) -> bytes:
-        """Return the bytes of an answer."""
-        return fast.render(answer, self._server_fields.lines(server_fields))
-
     def _client(self, peer: str, head: fast.RequestHead) -> str:
         fields = head.fields
-        hops = fields.get(b"x-forwarded-for")
-        relayed = b"forwarded" in fields or b"via" in fields
-        return self._addresses.resolve(peer, None if hops is None else hops.decode("ascii"), relayed=relayed)
+        relayed = "forwarded" in fields or "via" in fields
+        return self._addresses.resolve(peer, fields.get("x-forwarded-for"), relayed=relayed)
 
 
 def _record_refusal(verdict: AdmissionResult, address: str) -> None:
@@ -466,8 +463,14 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start with our own acceptors."""
         await super().startup([])
+        make_protocol: Callable[[], asyncio.Protocol] = partial(
+            cast("Any", self.config.http_protocol_class),
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
         self._acceptors = [
-            BatchAcceptor(listener, self._make_protocol, self.tls, self.handshakes) for listener in sockets or []
+            BatchAcceptor(listener, make_protocol, self.tls, self.handshakes) for listener in sockets or []
         ]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -475,12 +478,6 @@ class HttpServer(uvicorn.Server):
         for acceptor in self._acceptors:
             acceptor.stop()
         await super().shutdown(sockets)
-
-    def _make_protocol(self) -> asyncio.Protocol:
-        made: asyncio.Protocol = cast("Any", self.config.http_protocol_class)(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return made
 
     async def run_until(self, stopping: asyncio.Event, *listeners: socket.socket) -> None:
         """Serve ``listeners`` until ``stopping``; then answer requests in progress, and return."""

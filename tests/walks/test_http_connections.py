@@ -51,7 +51,7 @@ class HttpConnections(RuleBasedStateMachine):
     def gives_way(self, pool: Pool[Fake], address: str = "") -> bool:
         key = "2001:db8::" if ":" in address else address
         return any(
-            one.open and not one.busy and one.drained and one in pool and one.address.startswith(key)
+            one.open and not one.busy and one.drained and one in pool.members and one.address.startswith(key)
             for one in self.connections
         )
 
@@ -94,7 +94,7 @@ class HttpConnections(RuleBasedStateMachine):
         verdict = self.limiter.requested(one, one.address, self.now, privileged=privileged)
         if verdict is None:
             one.has_asked = True
-            assert one in self.limiter.readers or (privileged and one in self.limiter.privileged)
+            assert one in self.limiter.readers.members or (privileged and one in self.limiter.privileged.members)
             return
         assert not (privileged and own_room), "reserved for it"
         if verdict is AdmissionResult.PROCESS_FULL:
@@ -128,7 +128,7 @@ class HttpConnections(RuleBasedStateMachine):
     @invariant()
     def every_open_connection_is_in_one_pool_and_no_other_is_in_any(self) -> None:
         for one in self.connections:
-            assert sum(one in pool for pool in self.pools) == one.open
+            assert sum(one in pool.members for pool in self.pools) == one.open
         self.connections = [one for one in self.connections if one.open]
         assert len(self.limiter) == len(self.connections)
 
@@ -138,7 +138,9 @@ class HttpConnections(RuleBasedStateMachine):
             assert len(pool) <= limit
         for pool in self.pools[:2]:
             for key in ("192.0.2.1", "192.0.2.2", "2001:db8::"):
-                assert sum(one in pool and one.address.startswith(key) for one in self.connections) <= PER_ADDRESS
+                assert (
+                    sum(one in pool.members and one.address.startswith(key) for one in self.connections) <= PER_ADDRESS
+                )
 
     def teardown(self) -> None:
         for one in self.connections:

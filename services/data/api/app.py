@@ -31,7 +31,7 @@ from services.data.api.fast_reads import FastReads
 from services.data.api.fast_writes import FastWrites
 from services.data.api.files import PATH as FILES
 from services.data.api.files import FilesApi
-from services.data.api.guard import KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard
+from services.data.api.guard import KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard, by_writer
 from services.data.api.history import PREFIX as HISTORY
 from services.data.api.history import HistoryApi
 from services.data.api.page import Page
@@ -125,14 +125,14 @@ def make_api(
     application = Starlette(
         routes=[
             Route("/v1/endpoints", data.catalogue, methods=["GET"]),
-            Route(PREFIX, data.put_bulk, methods=["PUT"]),
+            Route(PREFIX, by_writer(data.put_bulk), methods=["PUT"]),
             Route(PREFIX, StreamApi(store, door).post, methods=["POST"]),
             Route(FILES, FilesApi(store, door, files).post, methods=["POST"]),
             Route(_ENDPOINT, ReadApi(reads).read, methods=["GET"]),
-            Route(_ENDPOINT, data.put, methods=["PUT"]),
-            Route(_ENDPOINT, data.patch, methods=["PATCH"]),
-            Route(_ENDPOINT, data.post, methods=["POST"]),
-            Route(_ENDPOINT, data.delete, methods=["DELETE"]),
+            Route(_ENDPOINT, by_writer(data.put), methods=["PUT"]),
+            Route(_ENDPOINT, by_writer(data.patch), methods=["PATCH"]),
+            Route(_ENDPOINT, by_writer(data.post), methods=["POST"]),
+            Route(_ENDPOINT, by_writer(data.delete), methods=["DELETE"]),
             Route(HISTORY + "/{endpoint:rest}", HistoryApi(store).versions, methods=["GET"]),
             Route(USAGE, UsageApi(access, clock).usage, methods=["GET"]),
             Route(TOKENS, tokens.mint, methods=["POST"]),
@@ -167,7 +167,7 @@ def make_api(
         clock=clock,
         public=options.public,
     )
-    return Api(guard, FastReads(reads, guard), FastWrites(data, guard))
+    return Api(guard, FastReads(reads, guard), FastWrites(data, guard, write_access))
 
 
 def _other_paths(page: Page) -> ASGIApp:

@@ -1,6 +1,6 @@
 """The resources under ``/v1``: catalogue, single and bulk writes (docs/protocol.md section 6)."""
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -15,7 +15,7 @@ from services.data.access.write_access import WriteRights
 from services.data.api import bulk, cost
 from services.data.api.catalogue import ENTRIES_PER_REQUEST, MAX_ENTRIES, Catalogue, CataloguePage
 from services.data.api.door import WriteDoor, answer_of, record_writes
-from services.data.api.guard import rights_of, unauthorised_write, writer_of
+from services.data.api.guard import rights_of, writer_of
 from services.data.api.requests import (
     accepts_gzip,
     coding_refusal,
@@ -69,27 +69,21 @@ class DataApi:
             headers["Content-Encoding"] = "gzip"
         return Response(body, headers=headers, media_type=DOCUMENT)
 
-    async def put(self, request: Request) -> Response:
+    async def put(self, request: Request, writer: WriteRights) -> Response:
         """``PUT /v1/data/{endpoint}``: the content of one endpoint; its media type names the kind."""
-        writer = writer_of(request.scope)
-        if writer is None:
-            return unauthorised_write(request.scope)
         endpoint = endpoint_of(request)
         rules = self._door.enter(endpoint, writer)
         media_type = _declared_type(request, rules)
         if (refusal := _refusal(media_type, rules, request)) is not None:
             return refusal
         body = Body(await self._content(request), media_type, request.query_params)
-        ttl = ttl_ms(body.fields)
-        made = await self._door.parse(lambda: self._door.content(endpoint, rules, body, ttl), len(body.content))
+        parse = partial(self._door.content, endpoint, rules, body, ttl_ms(body.fields))
+        made = await self._door.parse(parse, len(body.content))
         writer.confirm()
         return await self._submit(request, writer, body.content, made)
 
-    async def post(self, request: Request) -> Response:
+    async def post(self, request: Request, writer: WriteRights) -> Response:
         """``POST /v1/data/{endpoint}`` without a body: the news of a change of data that lives elsewhere."""
-        writer = writer_of(request.scope)
-        if writer is None:
-            return unauthorised_write(request.scope)
         endpoint = endpoint_of(request)
         rules = self._door.enter(endpoint, writer)
         if rules.kind not in {"", "notice"}:
@@ -100,11 +94,8 @@ class DataApi:
         writer.confirm()
         return await self._submit(request, writer, b"", made)
 
-    async def patch(self, request: Request) -> Response:
+    async def patch(self, request: Request, writer: WriteRights) -> Response:
         """``PATCH /v1/data/{endpoint}``: change a part of the content, by a media type of its kind's patches."""
-        writer = writer_of(request.scope)
-        if writer is None:
-            return unauthorised_write(request.scope)
         endpoint = endpoint_of(request)
         rules = self._door.enter(endpoint, writer)
         media_type = kinds.media_type(request.headers.get("content-type", ""))
@@ -118,11 +109,8 @@ class DataApi:
         writer.confirm()
         return await self._submit(request, writer, body.content, patch)
 
-    async def put_bulk(self, request: Request) -> Response:
+    async def put_bulk(self, request: Request, writer: WriteRights) -> Response:
         """``PUT /v1/data``: several series and documents, all or none."""
-        writer = writer_of(request.scope)
-        if writer is None:
-            return unauthorised_write(request.scope)
         writer.begin()
         if kinds.media_type(request.headers.get("content-type", "")) != DOCUMENT:
             return _unsupported(f"a request for several endpoints is {DOCUMENT} in UTF-8", {"Accept": DOCUMENT})
@@ -139,13 +127,10 @@ class DataApi:
             Write(parsed, key=idempotency_key(request, content, writer.id), bound=writer.bound, writer=writer.id)
         )
         record_writes(request.scope, writer, len(parsed))
-        return _json({"accepted": [answer_of(one) for one in accepted]})
+        return _Accepted({"accepted": [answer_of(one) for one in accepted]})
 
-    async def delete(self, request: Request) -> Response:
+    async def delete(self, request: Request, writer: WriteRights) -> Response:
         """``DELETE /v1/data/{endpoint}``: delete the endpoint; a later PUT creates it again."""
-        writer = writer_of(request.scope)
-        if writer is None:
-            return unauthorised_write(request.scope)
         endpoint = endpoint_of(request)
         self._door.enter(endpoint, writer)
         return await self._submit(request, writer, b"", Deletion(endpoint))
@@ -166,7 +151,7 @@ class DataApi:
         )
         (accepted,) = await self._store.writer.submit(write)
         record_writes(request.scope, writer, 1)
-        return _json(answer_of(accepted))
+        return _Accepted(answer_of(accepted))
 
 
 def _declared_type(request: Request, rules: Prefix) -> str:
@@ -208,18 +193,16 @@ def _wanted_part(request: Request) -> CataloguePage | str:
 
 
 class _Accepted(Response):
-    """The answer to a write: its header fields are known."""
+    """The answer to a write: all of its header fields are known."""
 
-    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        del headers
+    def __init__(self, value: dict[str, Any]) -> None:
+        self.status_code = 200
+        self.background = None
+        self.body = orjson.dumps(value)
         length = b"%d" % len(self.body)
         self.raw_headers = [
             (b"cache-control", b"no-store"), (b"content-length", length), (b"content-type", DOCUMENT.encode())
         ]  # fmt: skip
-
-
-def _json(value: dict[str, Any]) -> Response:
-    return _Accepted(orjson.dumps(value))
 
 
 def _unsupported(detail: str, headers: dict[str, str] | None = None) -> Response:

@@ -42,16 +42,16 @@ class FastReads:
         """Answer a read, or leave it to the routes."""
         fields = head.fields
         path, _, query = head.target.partition(b"?")
-        if b"authorization" in fields or not path.startswith(_PREFIX) or b"%" in path:
+        if "authorization" in fields or not path.startswith(_PREFIX) or b"%" in path:
             return None
-        if not self._guard.is_own_host(fields[b"host"].decode("ascii")):
+        if not self._guard.is_own_host(fields["host"]):
             return None
         selected = self._select(head, path[len(PREFIX) :].decode("ascii"), query)
         found = None if selected is None else self._reads.in_memory(selected)
         if selected is None or found is None:
             return None
         # The request is counted from here on.
-        origin = fields.get(b"origin")
+        origin = fields.get("origin")
         decision = self._guard.decide_plain(address) if origin is None else None
         if decision is None:
             scope: Scope = {
@@ -60,27 +60,21 @@ class FastReads:
                 "path": PREFIX + selected.endpoint,
                 "query_string": query,
                 "client": (address, 0),
-                "headers": [] if origin is None else [(b"origin", origin)],
+                "headers": [] if origin is None else [(b"origin", origin.encode("ascii"))],
             }
             decision = self._guard.decide_keyless(scope)
             if isinstance(decision.app, Response):
                 return self._refuse(head.method, decision.app, decision)
-        page = None if origin is None else origin.decode("ascii")
-        caching = self._reads.caching(selected, head.target, page, has_key=False)
+        caching = self._reads.caching(selected, head.target, origin, has_key=False)
         return self._answer(head.method, address, found, caching, decision)
 
     def _select(self, head: RequestHead, endpoint: str, query: bytes) -> Selected | None:
         named = _NAMED.fullmatch(query) if query else None
         if query and named is None:
             return None
-        accept, condition = head.fields.get(b"accept"), head.fields.get(b"if-none-match")
+        version = None if named is None else int(named[1])
         try:
-            return self._reads.select(
-                endpoint,
-                None if named is None else int(named[1]),
-                None if accept is None else accept.decode("ascii"),
-                None if condition is None else condition.decode("ascii"),
-            )
+            return self._reads.select(endpoint, version, head.fields.get("accept"), head.fields.get("if-none-match"))
         except DataError:
             return None
 

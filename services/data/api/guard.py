@@ -1,10 +1,12 @@
 """Middleware in front of the routes: Host check, plans of keys and addresses, read slots, header fields."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -94,6 +96,7 @@ READ_HEADERS: Final = (*SECURITY_HEADERS, (b"cross-origin-resource-policy", b"sa
 USAGE: Final = "/v1/usage"
 TOKENS: Final = "/v1/tokens"
 KEY_SET: Final = "/v1/tokens/keys"
+CACHED_HOSTS: Final = 64
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -130,6 +133,8 @@ class Guard(RestMiddleware):
         self._slots = Slots(app, concurrent_reads, self._invalid_meanwhile)
         self._cors = cors
         self._hosts = frozenset(host.lower() for host in hosts)
+        self.is_own_host = lru_cache(CACHED_HOSTS)(self._is_own_host)
+        """Returns whether a Host field names this service."""
         self._rate_limiter = rate_limiter
         self._write_access = write_access
         self._access = access
@@ -180,10 +185,9 @@ class Guard(RestMiddleware):
     def complete_written(self, answer: Response, method: str) -> list[tuple[bytes, bytes]]:
         """Count the answer to a privileged write, and return all its header fields."""
         self.requests[method, answer.status_code] += 1
-        return self._written.complete(answer.raw_headers)
+        return [*answer.raw_headers, *SECURITY_HEADERS]
 
-    def is_own_host(self, host: str) -> bool:
-        """Return whether a Host field names this service."""
+    def _is_own_host(self, host: str) -> bool:
         return "*" in self._hosts or host_name(host) in self._hosts
 
     def _decision(self, scope: Scope, headers: Headers, admitted: "_Admission") -> RequestDecision:
@@ -392,6 +396,19 @@ def writer_of(scope: Scope) -> WriteRights | None:
     """Return the writer identified by the guard; None without a valid write key."""
     writer: WriteRights | None = scope.get(_WRITER)
     return writer
+
+
+def by_writer(handler: "WriteHandler") -> Callable[[Request], Awaitable[Response]]:
+    """Return the handler of a route that only writers may use: others are answered 401."""
+
+    async def handle(request: Request) -> Response:
+        writer = writer_of(request.scope)
+        return unauthorised_write(request.scope) if writer is None else await handler(request, writer)
+
+    return handle
+
+
+WriteHandler = Callable[[Request, WriteRights], Awaitable[Response]]
 
 
 def rights_of(scope: Scope) -> ReadRights | None:

@@ -115,7 +115,7 @@ async def test_what_the_fast_path_answers_is_written_at_once_and_the_connection_
     protocol, wire = connected(server)
     protocol.data_received(FAST)
     assert wire.sent == b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n192.0.2.1"
-    assert protocol in server.limiter.readers
+    assert protocol in server.limiter.readers.members
     for data in (GET, FAST, GET + FAST, FAST):
         before = wire.answers
         protocol.data_received(data)
@@ -189,7 +189,7 @@ async def test_requests_with_credentials_are_left_to_the_library_and_take_no_pla
     protocol, wire = connected(server)
     protocol.data_received(FAST.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer x\r\n\r\n"))
     assert not wire.sent
-    assert protocol not in server.limiter.readers
+    assert protocol not in server.limiter.readers.members
     await rest(protocol)
     assert wire.sent.endswith(b"hello")
 

@@ -29,6 +29,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from experiments import mt_kahypar, placement_baselines, placement_spark
+from experiments.listeners import listeners, read_pairs
 from experiments.picture import Bar, Group, Row, draw
 from learning.costs import DEFAULT, Costs
 from learning.placement.backend import Backend
@@ -43,7 +44,7 @@ from tests.bench.report import Report
 from tests.load.bench import FOLDER, Goal, read, write
 from tests.support import instances
 from tests.support.commandline import parser
-from tests.support.instances import OTHER, A, B, dashboards, drifted, listeners, page, population, read_pairs
+from tests.support.instances import OTHER, A, B, dashboards, drifted, page, population
 from tests.support.size import sized
 
 T = TypeVar("T")

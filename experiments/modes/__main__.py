@@ -1,6 +1,6 @@
 """``make bench-modes``: the scaling modes under the same traces, against what the cost model predicted before.
 
-Every configuration repeats the same trace of clients and writes (tests/load/regimes.py); the oracle judges every run.
+Every configuration repeats the same trace of clients and writes (``regimes``); the oracle judges every run.
 Constants are fitted to the runs of R1 with one server. The others, with more servers or under other regimes, are
 predicted in build/bench/modes/predictions.jsonl before each begins. At the end: the knee of one server, and other
 servers on the trace of R1. An interrupted comparison goes on where it was. QUICK=1: 2 servers, four configurations, one
@@ -36,6 +36,7 @@ from experiments.modes.compare import (
 )
 from experiments.modes.peers import DIALECTS, Peer, beside_single, measure_all, parse_peer
 from experiments.modes.plan import CONTROL, REST_S, SECONDS, SERVERS, Run, runs
+from experiments.modes.regimes import R1, Regime
 from experiments.modes.runs import FOLDER, expected, kept, learnt_of, load_of, measure, now, trace_of, write_prediction
 from learning.costs import ROLES, RoleCosts, read_role_costs
 from tests.bench import native
@@ -43,7 +44,6 @@ from tests.bench.report import Report
 from tests.load import bench
 from tests.load.bench import FOLDER as FOLDER_OF_REPORTS
 from tests.load.bench import Goal
-from tests.load.regimes import R1, Regime
 from tests.load.run import end_in_order
 from tests.load.trace import BadTrace, read_trace
 from tests.load.writes import BATCH

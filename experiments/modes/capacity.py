@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from experiments.modes.compare import error
+from experiments.modes.regimes import R1, endpoints_of
 from learning.costs import RoleCosts
 from learning.modes import terms
 from learning.modes.load import Data, Load
@@ -24,7 +25,6 @@ from tests.bench.phases import subscribe
 from tests.bench.procfs import cost
 from tests.bench.servers import Diem, diem
 from tests.load.interests import Interests
-from tests.load.regimes import R1, endpoints_of
 from tests.support.size import sized
 
 BATCH: Final = R1.batch

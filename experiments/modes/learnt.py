@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from experiments.modes.regimes import START_MS
 from learning.costs import DEFAULT
 from learning.modes.configuration import PARTITIONS
 from learning.placement.backend import Backend
@@ -17,7 +18,6 @@ from learning.placement.options import PlanOptions
 from learning.placement.planner import plan as make_plan
 from learning.statistics.window import Window
 from metadata.plans.plan import Plan, encode
-from tests.load.regimes import START_MS
 
 CREATED: Final = "2026-01-01T00:00:00+00:00"
 """Of every plan: equal traces have equal plans."""

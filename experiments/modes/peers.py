@@ -24,9 +24,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from diem.protocol.update import iso
+from experiments.modes.regimes import START_MS
 from tests.bench.procfs import cpu_seconds
 from tests.load.processes import children
-from tests.load.regimes import START_MS
 from tests.load.trace import Trace, Visit
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port

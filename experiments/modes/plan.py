@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
+from experiments.modes.regimes import R1, R2, R2_STORED, R3, R4, R5, Regime
 from learning.modes.configuration import Configuration, Size
-from tests.load.regimes import R1, R2, R2_STORED, R3, R4, R5, Regime
 from tests.support.size import RunSize, sized
 
 SECONDS: Final = 20.0

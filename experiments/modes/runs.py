@@ -15,13 +15,13 @@ import orjson
 from experiments.modes.compare import Expected, expect, with_work
 from experiments.modes.learnt import Learnt, learn, write_plan
 from experiments.modes.plan import REST_S, SEED, Run
+from experiments.modes.regimes import Regime, generate
 from learning.costs import RoleCosts
 from learning.modes.configuration import Configuration
 from learning.modes.load import Load
 from tests.load.observe import run as observe
-from tests.load.regimes import Regime, generate, write_trace
 from tests.load.scenario import Scenario
-from tests.load.trace import Trace, read_trace
+from tests.load.trace import Trace, read_trace, write_trace
 
 FOLDER: Final = Path("build/bench/modes")
 _EXPENSIVE: Final = "experiments.modes.expensive"

@@ -5,7 +5,7 @@ import httpx
 from diem.protocol.traffic import Counted, TrafficEvent, Type
 from tests.load.clients import ClientPool, Plan
 from tests.load.locator import Locator
-from tests.load.regimes import write_trace
+from tests.load.trace import write_trace
 from tests.oracle import History, Kind, judge
 from tests.oracle.history import Accepted
 from tests.support.patience import PATIENCE_S, until

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from diem.protocol.traffic import BadEvent, TrafficEvent, Type, decode
+from diem.protocol.traffic import BadEvent, TrafficEvent, Type, decode, encode
 from learning.modes.load import Data, Load
 
 MAX_UPDATES: Final = 5_000_000
@@ -272,3 +272,11 @@ def _change(visit: Visit, time: float, after: set[str], change: Change) -> None:
         visit.endpoints = tuple(sorted(after))
     else:
         visit.changes.append(change)
+
+
+def write_trace(path: Path, events: Iterator[TrafficEvent]) -> None:
+    """Write events as JSON Lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as lines:
+        for event in events:
+            lines.write(encode(event) + b"\n")

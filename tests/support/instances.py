@@ -1,15 +1,13 @@
-"""Instances of subscriptions: made ones, the demo page's, and those of files; and windows of them over time.
+"""Instances of subscriptions, made ones and the demo page's; and windows of them over time.
 
 ``A``, ``B`` and ``Z`` are recipes of :func:`population`: communities of clients with common interests and Zipf
 popularity, or the latter alone. :func:`page` (P) has the views of the demo page, :func:`dashboards` (T) templates of
-series that are filled with a zone, :func:`read_pairs` (R) the pairs of a file,
-:func:`listeners` made ones of that shape. :func:`windows` adds time.
+series that are filled with a zone. :func:`windows` adds time.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -93,12 +91,12 @@ def population(recipe: Recipe) -> Population:
     client = np.repeat(np.arange(recipe.clients), degree)
     endpoint = np.empty(client.size, np.int64)
     outside = rng.random(client.size) < recipe.mixing
-    endpoint[outside] = ranks[_zipf(rng, count, recipe.zipf, int(outside.sum()))]
+    endpoint[outside] = ranks[zipf_ranks(rng, count, recipe.zipf, int(outside.sum()))]
     inside = np.flatnonzero(~outside)
     inside = inside[np.argsort(home[client[inside]], kind="stable")]
     where, first = np.unique(home[client[inside]], return_index=True)
     for community, members in zip(where.tolist(), np.split(inside, first[1:]), strict=False):
-        found = _zipf(rng, int(sizes[community]), recipe.zipf_inside, members.size)
+        found = zipf_ranks(rng, int(sizes[community]), recipe.zipf_inside, members.size)
         endpoint[members] = order[begins[community] + found]
     key = np.unique(client * count + endpoint)
     rate = rng.lognormal(0, 1.0, count)
@@ -126,7 +124,7 @@ def exchanged(before: Population, share: float, seed: int = 5) -> Population:
     return replace(before, endpoint=endpoint[np.lexsort((endpoint, before.client))])
 
 
-def _zipf(rng: np.random.Generator, count: int, exponent: float, draws: int) -> Ints:
+def zipf_ranks(rng: np.random.Generator, count: int, exponent: float, draws: int) -> Ints:
     """Draw ranks from 0, the most popular."""
     share = np.arange(1, count + 1, dtype=float) ** -exponent
     found: Ints = np.minimum(np.searchsorted(np.cumsum(share / share.sum()), rng.random(draws)), count - 1)
@@ -143,7 +141,7 @@ def page(clients: int = 20_000, seed: int = 4) -> Population:
     number = {each.endpoint: index for index, each in enumerate(series)}
     zones = sorted(ZONES, key=lambda name: -ZONES[name].load)
     rng = np.random.default_rng(seed)
-    zone = _zipf(rng, len(zones), 1.0, clients)
+    zone = zipf_ranks(rng, len(zones), 1.0, clients)
     opened = rng.random((clients, 4)) < (0.8, 0.6, 0.3, 0.2)
 
     @cache
@@ -154,7 +152,7 @@ def page(clients: int = 20_000, seed: int = 4) -> Population:
 
     sets = [pins(zones[own], *views) for own, views in zip(zone.tolist(), opened.tolist(), strict=True)]
     rate = np.array([1 / each.every_s for each in series])
-    return _of_sets(tuple(number), sets, rate)
+    return of_sets(tuple(number), sets, rate)
 
 
 def dashboards(clients: int = 50_000, seed: int = 6) -> Population:
@@ -164,63 +162,20 @@ def dashboards(clients: int = 50_000, seed: int = 6) -> Population:
     """
     series, zones, templates = 50, 200, 30
     rng = np.random.default_rng(seed)
-    of_template = [np.unique(_zipf(rng, series, 0.7, int(rng.integers(2, 12)))) for _ in range(templates)]
-    template = _zipf(rng, templates, 0.8, clients)
-    first, second = _zipf(rng, zones, 0.9, clients), _zipf(rng, zones, 0.9, clients)
+    of_template = [np.unique(zipf_ranks(rng, series, 0.7, int(rng.integers(2, 12)))) for _ in range(templates)]
+    template = zipf_ranks(rng, templates, 0.8, clients)
+    first, second = zipf_ranks(rng, zones, 0.9, clients), zipf_ranks(rng, zones, 0.9, clients)
     alone = rng.random(clients) < 0.7
     sets = [
         sorted({zone * series + each for zone in ({a} if single else {a, b}) for each in of_template[kind].tolist()})
         for kind, a, b, single in zip(template.tolist(), first.tolist(), second.tolist(), alone.tolist(), strict=True)
     ]
     rate = np.outer(rng.lognormal(0, 0.5, zones), rng.lognormal(0, 1.0, series)).ravel()
-    return _of_sets(tuple(f"/{zone}/{each}" for zone in range(zones) for each in range(series)), sets, rate)
+    return of_sets(tuple(f"/{zone}/{each}" for zone in range(zones) for each in range(series)), sets, rate)
 
 
-def listeners(seed: int = 7) -> Population:
-    """R without a file: 1,892 clients with 50 endpoints each, of the shape of Last.fm 2k, but made up.
-
-    Each client has three of 60 genres of very unequal sizes; a tenth of what it draws is from all genres. There and
-    inside of genres popularity follows Zipf's law. So 19,301 endpoints occur (in Last.fm 2k 17,632), half of them for
-    one client (in Last.fm 60 %), and the most popular one for 503 (611).
-    """
-    clients, items, most, draws, genres = 1892, 40_000, 50, 250, 60
-    rng = np.random.default_rng(seed)
-    size = rng.lognormal(0, 1.0, genres)
-    genre = rng.choice(genres, items, p=size / size.sum())
-    own = rng.choice(genres, (clients, 3), p=size / size.sum())
-    drawn = np.take_along_axis(own, rng.integers(0, 3, (clients, draws)), 1)
-    drawn[rng.random(drawn.shape) < 0.1] = -1
-    item = np.empty(drawn.shape, np.int64)
-    for number in range(-1, genres):
-        members = rng.permutation(items) if number < 0 else np.flatnonzero(genre == number)
-        here = drawn == number
-        item[here] = members[_zipf(rng, members.size, 0.75 if number < 0 else 1.6, int(here.sum()))]
-    sets: list[list[int]] = [list(dict.fromkeys(row.tolist()))[:most] for row in item]
-    found = np.unique([each for pins in sets for each in pins])
-    place = {each: number for number, each in enumerate(found.tolist())}
-    rate = rng.lognormal(0, 1.0, found.size)
-    pins = [sorted(place[each] for each in row) for row in sets]
-    return _of_sets(tuple(f"/item/{item}" for item in found.tolist()), pins, rate / rate.mean())
-
-
-def read_pairs(path: Path, seed: int = 7) -> Population:
-    """R: the distinct pairs of user and item in the first two columns of a text file, with log-normal rates.
-
-    Columns are separated by a comma, a tab or spaces; a first line that is not of two numbers is a heading. The files
-    of MovieLens 100k (``u.data``) and of Last.fm 2k (``user_artists.dat``) have this form.
-    """
-    rows = [line.replace(",", " ").split()[:2] for line in path.read_text().splitlines() if line.strip()]
-    if rows and not "".join(rows[0]).isdecimal():
-        del rows[0]
-    client = np.unique([row[0] for row in rows], return_inverse=True)[1]
-    items, endpoint = np.unique([row[1] for row in rows], return_inverse=True)
-    key = np.unique(client.astype(np.int64) * items.size + endpoint)
-    rate = np.random.default_rng(seed).lognormal(0, 1.0, items.size)
-    names = tuple(f"/item/{name}" for name in items.tolist())
-    return Population(items.size, key // items.size, key % items.size, rate / rate.mean(), names)
-
-
-def _of_sets(names: tuple[str, ...], sets: list[list[int]], rate: Floats) -> Population:
+def of_sets(names: tuple[str, ...], sets: list[list[int]], rate: Floats) -> Population:
+    """Return a population by the endpoints of each client."""
     client = np.repeat(np.arange(len(sets)), [len(pins) for pins in sets])
     return Population(len(names), client, np.array([pin for pins in sets for pin in pins], np.int64), rate, names)
 

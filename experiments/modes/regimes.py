@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from pathlib import Path
 from random import Random
 from typing import Final, Protocol
 
-from diem.protocol.traffic import MAX_COUNTED, MAX_NAMES, Counted, TrafficEvent, Type, encode
+from diem.protocol.traffic import MAX_COUNTED, MAX_NAMES, Counted, TrafficEvent, Type
 from tests.load.interests import Interests
 from tests.load.trace import Trace
 
@@ -155,11 +154,3 @@ def _counted(
     for first in range(0, len(names), MAX_COUNTED):
         updates = {name: Counted(each + (name in often), 0) for name in names[first : first + MAX_COUNTED]}
         yield event(Type.COUNTS, until)._replace(since=since, until=until, updates=updates)
-
-
-def write_trace(path: Path, events: Iterator[TrafficEvent]) -> None:
-    """Write events as JSON Lines."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as lines:
-        for event in events:
-            lines.write(encode(event) + b"\n")

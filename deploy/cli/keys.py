@@ -8,7 +8,7 @@ import typer
 
 from deploy.cli.options import StateDirOption, run_change, run_interactive
 from deploy.cli.times import parse_span
-from deploy.clients.data_service import KeyService, key_service
+from deploy.clients.data_service import AdminService, admin_service
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
 from diem.errors import ConfigurationError
@@ -75,7 +75,7 @@ def create_command(
     async def create() -> None:
         lists = {"prefixes": prefix or [], "origins": origin or []}
         terms = _terms(plan, write=write, **lists, rate=rate, endpoints=endpoints, expires=expires)
-        made = await _service(state_dir, data, key_file).create(name, **terms)
+        made = await local_admin(state_dir, data, key_file).create(name, **terms)
         if as_json:
             typer.echo(json.dumps(made))
             return
@@ -135,7 +135,7 @@ def list_command(
     """List API keys and write keys, without their secrets."""
 
     async def show() -> None:
-        found = await _service(state_dir, data, key_file).all()
+        found = await local_admin(state_dir, data, key_file).all()
         if as_json:
             typer.echo(json.dumps(found))
             return
@@ -159,7 +159,7 @@ def revoke_command(
     """Revoke a key, with immediate effect."""
 
     async def revoke() -> None:
-        revoked = await _service(state_dir, data, key_file).revoke(key_id)
+        revoked = await local_admin(state_dir, data, key_file).revoke(key_id)
         text = f"key {revoked['id']} of {revoked['name']} was revoked at {_second(revoked['revoked'])}"
         typer.echo(json.dumps(revoked) if as_json else text)
 
@@ -217,7 +217,7 @@ def signing_keys_command(
     """List the keys that sign client tokens, without their secrets."""
 
     async def show() -> None:
-        found = await _service(state_dir, data, key_file).signing_keys()
+        found = await local_admin(state_dir, data, key_file).signing_keys()
         if as_json:
             typer.echo(json.dumps(found))
             return
@@ -240,16 +240,17 @@ def rotate_command(
     """Replace the key that signs client tokens. Tokens signed by the old one stay valid until they expire."""
 
     async def rotate() -> None:
-        made = await _service(state_dir, data, key_file).rotate()
+        made = await local_admin(state_dir, data, key_file).rotate()
         text = f"key {made['kid']} is published and signs tokens from {_second(made['until'])}"
         typer.echo(json.dumps(made) if as_json else text)
 
     return run_change(rotate)
 
 
-def _service(state_dir: Path, url: str | None, key_file: Path | None) -> KeyService:
+def local_admin(state_dir: Path, url: str | None, key_file: Path | None) -> AdminService:
+    """Return the administration of a Data Service, by the options of the commands."""
     state = StateDir(state_dir)
-    return key_service(state, url, KeyRing.load(key_file or state.internal_key_file))
+    return admin_service(state, url, KeyRing.load(key_file or state.internal_key_file))
 
 
 def _minute(time: str | None) -> str:

@@ -10,11 +10,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from deploy.cli.keys import InternalOption, JsonOption, KeyFileOption, local_admin
 from deploy.cli.mode_options import ConfigOption, config_file
-from deploy.cli.options import run_change
+from deploy.cli.options import StateDirOption, run_change
 from deploy.cli.suggest import suggest_command
 from deploy.system.source_health import failing
-from deploy.terminal import amount, data_size, plain_console, plain_table
+from deploy.terminal import DEFAULT_STATE_DIR, amount, data_size, plain_console, plain_table
+from diem.errors import ConfigurationError
 from diem.process import lifecycle
 from diem.process.clock import SystemClock
 from diem.protocol.media_types import kind_of
@@ -30,6 +32,7 @@ def register(cli: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="The sources of diem.toml.")
     group.command("check")(check_command)
     group.command("suggest")(suggest_command)
+    group.command("replay")(replay_command)
     cli.add_typer(group, name="sources")
 
 
@@ -55,6 +58,46 @@ def check_command(
     code = run_change(attempt)
     fails = any(each.error is not None for each in tried)
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and fails else code
+
+
+def replay_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A source that reads a topic, a database or a broker.")],
+    *,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="POSITION", help="Where it goes on, such as an offset; start: as configured."),
+    ] = None,
+    part: Annotated[str | None, typer.Option(help="Of this part alone, such as a partition. Default: all.")] = None,
+    skip: Annotated[bool, typer.Option("--skip", help="Go on after the record at which it has stopped.")] = False,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    data: InternalOption = None,
+    key_file: KeyFileOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show where a source has read up to, or let it go on elsewhere; values that it reads again get new versions."""
+
+    async def replay() -> None:
+        if skip and start is not None:
+            raise ConfigurationError("--skip and --from exclude each other")
+        if part is not None and start is None:
+            raise ConfigurationError("--part needs --from")
+        service = local_admin(state_dir, data, key_file)
+        if skip or start is not None:
+            given = {"from": start} if part is None else {"from": start, "part": part}
+            answer = await service.replay(name, {"skip": True} if skip else given)
+        else:
+            answer = await service.positions(name)
+        if as_json:
+            typer.echo(json.dumps(answer))
+            return
+        table = plain_table("part", "position", wrap=("part", "position"))
+        for each, position in sorted(answer["positions"].items()):
+            table.add_row(Text(each), Text(position))
+        plain_console().print(table if answer["positions"] else Text(f"{name} has not stored a record yet"))
+        if (stopped := answer["stopped"]) is not None:
+            plain_console().print(Text(f"stopped in {stopped['part']}, before {stopped['after']}: {answer['error']}"))
+
+    return run_change(replay)
 
 
 def render(tried: Sequence[SourceTrial]) -> Iterator[RenderableType]:

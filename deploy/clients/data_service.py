@@ -22,6 +22,7 @@ from diem.process.tls import client_context, pinned_context
 TIMEOUT_S: Final = 10.0
 KEYS_PATH: Final = "/v1/keys"
 SIGNING_KEYS_PATH: Final = "/v1/keys/signing"
+SOURCES_PATH: Final = "/v1/sources"
 TOKENS_PATH: Final = "/v1/tokens"
 INTERNAL_FORM: Final = "http(s)://host:port of an internal listener"
 
@@ -285,8 +286,8 @@ class DataService:
         return entry.get("url") or f"{scheme}://{host}:{entry['port']}{entry['path']}"
 
 
-class KeyService:
-    """The keys administered by one Data Service, on its internal listener (docs/access.md section 3).
+class AdminService:
+    """The keys (docs/access.md section 3) and sources of one Data Service, on its internal listener.
 
     Every method raises ``DataServiceUnavailable`` without an answer, and ``ServiceRefused`` for an error answer.
     """
@@ -317,6 +318,14 @@ class KeyService:
         """Create a new signing key of client tokens, and return it without its secret."""
         return await self._request("POST", SIGNING_KEYS_PATH)
 
+    async def positions(self, source: str) -> dict[str, Any]:
+        """Return the stored positions of a source of records, and the record at which it has stopped."""
+        return await self._request("GET", f"{SOURCES_PATH}/{quote(source, safe='')}")
+
+    async def replay(self, source: str, wanted: dict[str, Any]) -> dict[str, Any]:
+        """Let a source go on elsewhere; ``wanted`` as in docs/sources.md."""
+        return await self._request("POST", f"{SOURCES_PATH}/{quote(source, safe='')}/replay", json=wanted)
+
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  # httpx's own
         reply = await self._service.request(method, path, **options)
         if not reply.is_success:
@@ -341,8 +350,8 @@ def data_service(state: StateDir, url: str | None, option: str = "--url") -> Dat
     return DataService(str(page).rstrip("/"), certificate=Path(certificate) if certificate else None)
 
 
-def key_service(state: StateDir, url: str | None, keys: KeyRing | SharedKey) -> KeyService:
-    """Return the API keys of the Data Service at ``url``, else of the ``diem up`` in the state directory.
+def admin_service(state: StateDir, url: str | None, keys: KeyRing | SharedKey) -> AdminService:
+    """Return the administration of the Data Service at ``url``, else of the ``diem up`` in the state directory.
 
     Raises:
         BadUrl: ``url`` is not the base URL of an internal listener.
@@ -353,7 +362,7 @@ def key_service(state: StateDir, url: str | None, keys: KeyRing | SharedKey) -> 
         url = next((process["urls"]["internal"] for process in processes if process["process"] == "data"), None)
         if url is None:
             raise NotUp(state.path)
-    return KeyService(DataService(base_url(url, "--data"), lambda: internal_client(keys, TIMEOUT_S)))
+    return AdminService(DataService(base_url(url, "--data"), lambda: internal_client(keys, TIMEOUT_S)))
 
 
 def base_url(url: str, option: str, form: str = INTERNAL_FORM) -> str:

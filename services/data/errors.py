@@ -199,6 +199,16 @@ class ChangeRefused(DataError):
     refusal: DataError
 
 
+@dataclass(eq=False)
+class UnknownSource(DataError):
+    """A source of records that is not configured."""
+
+    template = "there is no source {name!r} of records (a topic, a database, a broker)"
+    code = "unknown_source"
+
+    name: str
+
+
 class TooManyEndpoints(DataError):
     """The store has reached its limit of endpoints."""
 

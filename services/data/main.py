@@ -31,8 +31,9 @@ from services.data.access.key_file import KeyDocumentFile
 from services.data.access.plans import AccessPlans
 from services.data.access.signing import SigningKeys
 from services.data.api import ApiOptions, make_api
-from services.data.api import keys as keys_api
 from services.data.api.guard import LOOPBACK_NAMES
+from services.data.api.keys import internal_app
+from services.data.api.sources import source_routes
 from services.data.errors import StoreInUse, StoreUnavailable
 from services.data.files.reader import FileReader
 from services.data.limits import HistoryLimits, InlineLimits, StoreLimits, WriterLimits
@@ -120,7 +121,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             trusted=settings.trusted_proxies,
         ),
     )
-    keys = AsgiFallback(keys_api.keys_app(access), keys_api.PREFIX)
+    administration = AsgiFallback(internal_app(access, source_routes(sources, store)), "/v1")
     async with (
         store.serving(),
         recording_accesses(settings, access.usage.drain),
@@ -138,7 +139,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 status=report.status,
                 samples=lambda: [*report.samples(feed), *api.app.samples(), *sources.samples(), *access.samples()],
                 channels={"/feed": feed},
-                fallback=keys,
+                fallback=administration,
             )
         )
         closing.callback(feed.stop)
@@ -150,7 +151,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
 
             async def drain() -> None:
                 await serving
-                await keys.drain(settings.drain_seconds / 4)
+                await administration.drain(settings.drain_seconds / 4)
 
             # Cancelled before the store closes; by then everything committed has been sent to readers.
             stored = StoredState(store.id, settings.state_dir / "sources", store.reader.current)

@@ -98,7 +98,7 @@ export function showSources(section: HTMLElement, { sources, time }: Overview): 
   section.hidden = sources.length === 0;
   rows(find(section, "table"), sources, ({ name }) => name, (source, row) => {
     setData(row, "level", source.ok ? "ok" : source.error ? "warning" : "ok");
-    cells(row, [source.name, stateOf(source), count(source.endpoints), source.last_success ? `${between(source.last_success, time)} ago` : NONE, count(source.failures)]);
+    cells(row, [source.name, stateOf(source), count(source.endpoints), source.last_success ? `${between(source.last_success, time)} ago` : NONE, count(source.failures), count(source.records), count(source.lag), count(source.refused)]);
   });
 }
 

@@ -66,6 +66,9 @@ export interface Source {
   readonly last_success?: string | null;
   readonly failures?: number;
   readonly endpoints?: number | null;
+  readonly records?: number;
+  readonly lag?: number | null;
+  readonly refused?: number;
 }
 
 export interface Plan {

@@ -99,10 +99,12 @@ test("sources are shown where there are any, with their fault", () => {
   const sources = [
     { name: "market", ok: true, last_success: "2026-01-02T03:04:00.000Z", failures: 0, endpoints: 40 },
     { name: "load", ok: false, error: "no such directory", last_success: null, failures: 7, endpoints: 0 },
+    { name: "orders", ok: true, last_success: "2026-01-02T03:04:05.000Z", failures: 0, endpoints: 7, records: 1200, lag: 3, refused: 1 },
   ];
   showSources(section, overview({ sources }));
-  expect(cells("market")).toEqual(["market", "working", "40", "5 s ago", "0"]);
-  expect(cells("load")).toEqual(["load", "failing: no such directory", "0", "–", "7"]);
+  expect(cells("market")).toEqual(["market", "working", "40", "5 s ago", "0", "–", "–", "–"]);
+  expect(cells("load")).toEqual(["load", "failing: no such directory", "0", "–", "7", "–", "–", "–"]);
+  expect(cells("orders").slice(4)).toEqual(["0", "1,200", "3", "1"]);
 });
 
 test("a plan in progress shows its phase and its moves, and then goes to the list", () => {

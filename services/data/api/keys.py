@@ -3,7 +3,7 @@
 Edges report the data sent with updates there, below the same path (section 5).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -55,8 +55,8 @@ _FIELDS: Final = frozenset(
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def keys_app(access: Access) -> Starlette:
-    """Return the application for the paths below :data:`PREFIX`."""
+def internal_app(access: Access, routes: Sequence[Route] = ()) -> Starlette:
+    """Return the application for the paths below :data:`PREFIX`, and for other ``routes`` of the internal listener."""
 
     def entry(key: Key) -> dict[str, Any]:
         return _entry(key, access.last_use.of(key))
@@ -105,6 +105,7 @@ def keys_app(access: Access) -> Starlette:
             route(SIGNING, rotate, "POST"),
             route("/reads", _reads(access), "POST"),
             route("/{key_id}", revoke, "DELETE"),
+            *routes,
         ],
         exception_handlers={
             DiemError: problems.on_data_error,

@@ -25,6 +25,7 @@ _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
     (BadName, 400, "bad_name"),
     (errors.MalformedBody, 400, ""),
     (errors.UnknownEndpoint, 404, ""),
+    (errors.UnknownSource, 404, ""),
     (errors.VersionNotKept, 404, ""),
     (errors.OwnedBySource, 409, ""),
     (errors.WrongKind, 409, ""),

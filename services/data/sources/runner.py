@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -15,7 +16,7 @@ from diem.process import metrics
 from diem.process.clock import Clock
 from diem.protocol import endpoints
 from services.data.access.rights import ReadRights
-from services.data.errors import ChangeRefused, InvalidDataset
+from services.data.errors import ChangeRefused, CheckpointMoved, InvalidDataset, UnknownSource
 from services.data.files.target import Converter
 from services.data.kinds import Representation, labels_of
 from services.data.kinds.kind import MAX_TITLE
@@ -30,6 +31,7 @@ from services.data.sources.source import (
     Claim,
     Fault,
     Health,
+    ReplayableSource,
     ResumingSource,
     Sink,
     Source,
@@ -115,6 +117,10 @@ class SourceRunner:
         self._max_bytes = max_bytes
         self._prefixes = prefixes or Prefixes()
         self._types = types or {}
+        self._running: dict[str, asyncio.Future[None]] = {}
+        """What each source does now."""
+        self._resumptions: dict[str, asyncio.Event] = {}
+        """Set when a stopped source may go on."""
         self._endpoints_of = {source.name: _SortedNames() for source in sources}
         self.claims = ClaimIndex(sources)
 
@@ -153,7 +159,7 @@ class SourceRunner:
                     work = partial(source.consume, _StoreSink(source.name, changes, self))
                 else:
                     continue
-                tasks.create_task(_supervise(source, work))
+                tasks.create_task(self._supervise(source, work))
 
     async def try_once(self, sink: Sink) -> None:
         """Try every source once, at most :data:`TRIALS_AT_ONCE` at a time; the outcomes are in :meth:`status`."""
@@ -183,6 +189,60 @@ class SourceRunner:
             return stored
 
         return put
+
+    async def _supervise(self, source: Source | ChangeSource, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            self._running[source.name] = running = asyncio.ensure_future(work())
+            try:
+                await running
+            except (Exception, asyncio.CancelledError) as error:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                if (resume := self._resumptions.get(source.name)) is not None:
+                    await resume.wait()
+                    continue
+                # A defect of one source, or a CancelledError of a task it awaited: restart it; others continue.
+                _logger.exception("source stopped", source=source.name)
+                source.health.failed(f"internal: {type(error).__name__}", fault=Fault.INTERNAL)
+            wait_s = random.uniform(0, RESTART_WITHIN_S)  # noqa: S311  # jitter, not a secret
+            source.health.scheduled(wait_s)
+            await asyncio.sleep(wait_s)
+
+    async def position_at(self, name: str, part: str, text: str) -> str:
+        """Return the position that an operator means; raises DataError."""
+        source = self.change_source(name)
+        return await source.position_at(part, text) if isinstance(source, ReplayableSource) else text
+
+    async def go_on_at(self, name: str, positions: Mapping[str, str], store: Store) -> None:
+        """Stop a source of records, store other positions of some parts, and start it.
+
+        Args:
+            name: of the source.
+            positions: by part; an empty one is the beginning, as the source is configured.
+            store: of its checkpoints.
+
+        Raises:
+            DataError: there is no such source, or the positions cannot be stored now.
+        """
+        if name in self._resumptions:
+            raise InvalidDataset(f"the source {name!r} is being replayed")
+        self._resumptions[name] = resume = asyncio.Event()
+        try:
+            if (running := self._running.get(name)) is not None:
+                running.cancel()
+                await asyncio.wait({running})
+            for part, position in positions.items():
+                await _store_position(store, name, part, position)
+        finally:
+            resume.set()
+            del self._resumptions[name]
+
+    def change_source(self, name: str) -> ChangeSource:
+        """Return a source of records; raises UnknownSource."""
+        found = next((each for each in self._sources if each.name == name), None)
+        if not isinstance(found, ChangeSource):
+            raise UnknownSource(name)
+        return found
 
     def written(self, source: str, names: Iterable[str]) -> None:
         """Count endpoints that a source has written."""
@@ -224,6 +284,16 @@ class SourceRunner:
                 yield metrics.SOURCE_REFUSED.sample(intake.refused, source.name)
                 if intake.lag is not None:
                     yield metrics.SOURCE_LAG.sample(intake.lag, source.name)
+
+
+async def _store_position(store: Store, source: str, part: str, position: str) -> None:
+    while True:
+        before = (await store.reader.positions(source)).get(part)
+        write = Write([], source, checkpoint=Checkpoint(part, before, position))
+        # The last changes of a source that was stopped may be before it in the queue.
+        with suppress(CheckpointMoved):
+            await (await store.writer.queue(write))
+            return
 
 
 class _StoreSink:
@@ -343,21 +413,6 @@ def _plugged_in(table: SourceTable, clock: Clock) -> Source:
     except Exception as error:
         reason = f"source {table.name!r}: {type(error).__name__}: {error}"[:300]
         raise plugins.BadPlugin(table.type, reason) from error
-
-
-async def _supervise(source: Source | ChangeSource, work: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        try:
-            await work()
-        except (Exception, asyncio.CancelledError) as error:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise
-            # A defect of one source, or a CancelledError of a task it awaited: restart it; others continue.
-            _logger.exception("source stopped", source=source.name)
-            source.health.failed(f"internal: {type(error).__name__}", fault=Fault.INTERNAL)
-        wait_s = random.uniform(0, RESTART_WITHIN_S)  # noqa: S311  # jitter, not a secret
-        source.health.scheduled(wait_s)
-        await asyncio.sleep(wait_s)
 
 
 async def _try(source: Source | ChangeSource, sink: Sink) -> None:

@@ -89,6 +89,8 @@ class Intake:
     """Time of the last record, in Unix ms; 0: none, or unknown."""
     lag: int | None = None
     """What is still to be read, in records, of PostgreSQL in bytes; None: unknown."""
+    stopped: tuple[str, str] | None = None
+    """Part and position after the record at which the source has stopped; None: it has not."""
 
     def status(self) -> dict[str, Any]:
         """Return the entries in the source's status."""
@@ -229,6 +231,15 @@ class ChangeSource(Protocol):
 
     async def try_once(self, sink: ChangeSink) -> None:
         """Read a sample and pass it to ``sink``, which stores nothing; the outcome is in :attr:`health`."""
+        ...
+
+
+@runtime_checkable
+class ReplayableSource(ChangeSource, Protocol):
+    """A source of records whose positions have a notation for operators, such as an offset."""
+
+    async def position_at(self, part: str, text: str) -> str:
+        """Return the position of a part that a text means; raises DataError for another text."""
         ...
 
 

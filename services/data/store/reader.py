@@ -99,7 +99,7 @@ class Reader:
         """Return the stored positions of a source, by part; raises StoreUnavailable."""
         try:
             async with self._database.reading() as connection:
-                return {row.part: row.position for row in await connection.execute(_POSITIONS, {"name": source})}
+                return {part: at for part, at in await connection.execute(_POSITIONS, {"name": source}) if at}
         except ERRORS as error:
             raise StoreUnavailable("the store cannot be read now") from error
 

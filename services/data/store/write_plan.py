@@ -142,6 +142,7 @@ class Checkpoint(NamedTuple):
     before: str | None
     """The stored position, with which the changes fit; None: there is none yet."""
     after: str
+    """Empty: the part begins anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +305,7 @@ def _admit(so_far: WritePlan, write: Write, basis: Basis) -> None:
     """Check the conditions of a write before its changes; raises DataError."""
     if write.checkpoint is not None:
         part = write.source, write.checkpoint.part
-        stored = so_far.checkpoints.get(part, basis.checkpoints.get(part))
+        stored = so_far.checkpoints.get(part, basis.checkpoints.get(part)) or None
         if stored != write.checkpoint.before:
             raise CheckpointMoved(*part, stored)
     for endpoint in write.endpoints:

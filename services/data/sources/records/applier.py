@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import structlog
@@ -23,10 +24,17 @@ IN_FLIGHT: Final = 4
 _logger = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class RecordRefused(DataError):
     """A record that cannot be stored, of a source that stops there (``on_invalid``)."""
 
+    template = "{part}, before {position}: {reason}"
     code = "record_refused"
+
+    part: str
+    position: str
+    """After the record."""
+    reason: str
 
 
 class _Made(NamedTuple):
@@ -192,7 +200,7 @@ class RecordApplier:
 
     def _refuse(self, record: Record, error: DataError) -> RecordRefused | None:
         """Count a refused record; return the error that stops the source, if that is its policy."""
-        refusal = RecordRefused(f"{self.part}, before {record.position}: {error}")
+        refusal = RecordRefused(self.part, record.position, str(error))
         intake = self._intake
         if not self._skips:
             return refusal

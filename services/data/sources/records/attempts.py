@@ -13,9 +13,7 @@ RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 30.0
 STABLE_S: Final = 30.0
 """An attempt that lasted as long is followed by a short pause."""
-GO_ON: Final = (
-    "correct the record or what diem.toml says of it, or skip it: on_invalid = 'skip', or `diem sources replay`"
-)
+GO_ON: Final = "correct the record or what diem.toml says of it, or skip it by `diem sources replay NAME --skip`"
 
 
 class InputFailed(DataError):
@@ -41,11 +39,15 @@ async def keep_trying(
     )
     while True:
         began = time()
+        if health.intake is not None:
+            health.intake.stopped = None
         try:
             await attempt()
         except CheckpointMoved:
             pass  # the answer of a commit was lost: the stored position is a later one
         except RecordRefused as error:
+            if health.intake is not None:
+                health.intake.stopped = error.part, error.position
             health.failed(f"{error}: {GO_ON}", fault=Fault.INVALID)
         except TooManyEndpoints as error:
             health.failed(str(error), fault=Fault.STORE)

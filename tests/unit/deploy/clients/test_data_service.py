@@ -13,8 +13,8 @@ from deploy.clients.data_service import (
     RequestRefused,
     ServiceRefused,
     Upload,
+    admin_service,
     data_service,
-    key_service,
 )
 from deploy.system.state_dir import NotUp, StateDir
 from diem.process.auth import SharedKey
@@ -157,9 +157,9 @@ async def test_key_service_is_that_of_the_running_diem_up(monkeypatch: pytest.Mo
     requests = recorded_requests(monkeypatch)
     (tmp_path / "processes.json").write_text(json.dumps(PROCESSES))
     with pytest.raises(DataServiceUnavailable):
-        await key_service(StateDir(tmp_path), None, SHARED).create("a", plan="free")
+        await admin_service(StateDir(tmp_path), None, SHARED).create("a", plan="free")
     with pytest.raises(DataServiceUnavailable):
-        await key_service(StateDir(tmp_path), "http://10.0.0.1:9080/", SHARED).revoke("abcd1234")
+        await admin_service(StateDir(tmp_path), "http://10.0.0.1:9080/", SHARED).revoke("abcd1234")
     assert requests == [
         ("POST", "http://127.0.0.1:9080/v1/keys", {"json": {"name": "a", "plan": "free"}}),
         ("DELETE", "http://10.0.0.1:9080/v1/keys/abcd1234", {}),
@@ -170,15 +170,15 @@ async def test_invalid_key_id_is_rejected_without_a_request(monkeypatch: pytest.
     requests = recorded_requests(monkeypatch)
     for text in ("", "../x", "a b", "é"):
         with pytest.raises(ServiceRefused):
-            await key_service(StateDir(tmp_path), "http://10.0.0.1:9080", SHARED).revoke(text)
+            await admin_service(StateDir(tmp_path), "http://10.0.0.1:9080", SHARED).revoke(text)
     assert requests == []
 
 
 def test_key_service_that_is_neither_named_rightly_nor_running_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadUrl, match="--data is"):
-        key_service(StateDir(tmp_path), "http://a/v1/keys", SHARED)
+        admin_service(StateDir(tmp_path), "http://a/v1/keys", SHARED)
     with pytest.raises(NotUp):
-        key_service(StateDir(tmp_path), None, SHARED)
+        admin_service(StateDir(tmp_path), None, SHARED)
 
 
 def test_client_and_service_have_the_same_path() -> None:

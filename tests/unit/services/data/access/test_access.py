@@ -24,7 +24,7 @@ from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.access.quota import LEASE_S, QuotaReason, QuotaRequest, day_of
 from services.data.access.records import KEEP_DAYS, Units
 from services.data.api import ApiOptions, make_api
-from services.data.api.keys import keys_app
+from services.data.api.keys import internal_app
 from services.data.errors import StoreUnavailable
 from services.data.store import Store
 from tests.support.databases import Databases
@@ -436,7 +436,7 @@ async def test_a_browser_may_send_a_key_where_anonymous_reads_are_off(tmp_path: 
 
 
 async def test_keys_are_administered_behind_the_internal_listener(world: World) -> None:
-    transport = httpx.ASGITransport(keys_app(world.access))
+    transport = httpx.ASGITransport(internal_app(world.access))
     async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
         made = await http.post("/v1/keys", json={"name": " The page ", "plan": "free"})
         assert made.status_code == 201
@@ -649,7 +649,7 @@ async def test_processes_whose_reports_are_remembered_are_bounded(
 
 async def test_edges_report_reads_behind_the_internal_listener(world: World) -> None:
     key = (await world.key("tiny"))[5:13]
-    transport = httpx.ASGITransport(keys_app(world.access))
+    transport = httpx.ASGITransport(internal_app(world.access))
     async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
         valid: dict[str, Any] = {"source": "an edge", "number": 1, "reads": {key: 9}, "exhausted": []}
         answer = await http.post("/v1/keys/reads", json=valid)

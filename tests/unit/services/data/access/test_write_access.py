@@ -13,7 +13,7 @@ from diem.process.clock import ManualClock
 from services.data.access.keys import WriteTerms
 from services.data.access.plans import AccessPlan
 from services.data.access.write_access import WriteAccess
-from services.data.api.keys import keys_app
+from services.data.api.keys import internal_app
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S, until
 from tests.support.security_events import recorded_events
@@ -203,7 +203,7 @@ async def test_counts_of_keys_that_are_no_longer_used_are_forgotten(world: World
 
 
 async def test_write_keys_are_administered_over_http(world: World) -> None:
-    transport = httpx.ASGITransport(keys_app(world.access))
+    transport = httpx.ASGITransport(internal_app(world.access))
     async with httpx.AsyncClient(transport=transport, base_url="http://internal") as http:
         wanted = {"name": "importer", "writes": True, "prefixes": ["/dam"], "per_minute": 600, "lifetime_seconds": 60}
         made = (await http.post("/v1/keys", json=wanted)).json()

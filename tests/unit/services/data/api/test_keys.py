@@ -12,7 +12,7 @@ from services.data.access.access import Access
 from services.data.access.keys import ApiKeys
 from services.data.access.plans import AccessPlans
 from services.data.access.signing import MAX_FILES, SigningKeys
-from services.data.api.keys import keys_app
+from services.data.api.keys import internal_app
 from services.data.store import Store
 from tests.unit.services.data.conftest import assert_problem
 
@@ -24,7 +24,7 @@ async def http(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     signing = SigningKeys(tmp_path / "token-keys", clock)
     signing.load()
     async with store.serving():
-        app = keys_app(Access(AccessPlans(), ApiKeys(), store, clock, signing))
+        app = internal_app(Access(AccessPlans(), ApiKeys(), store, clock, signing))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://internal") as client:
             yield client
 

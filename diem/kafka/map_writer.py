@@ -13,7 +13,6 @@ from diem.kafka.client import abort_producer, close_all
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, TimestampsRefused
 from diem.kafka.map_reader import MapReader, read_map
-from diem.kafka.topics import ensure
 from diem.protocol.partition_map import (
     HEAD_KEY,
     HOT,
@@ -61,19 +60,6 @@ async def change_map(options: KafkaOptions, expected: Head, records: Mapping[byt
             return False
         await _send(producer, options.names.partition_map, records, head, reader.count_after(records))
     return True
-
-
-async def ensure_map(
-    options: KafkaOptions, partitions: int, hot: Collection[str] = (), known: PartitionMap | None = None
-) -> PartitionMap:
-    """Create missing topics and, without a head, the map: see :func:`begin_map`.
-
-    Raises:
-        KafkaUnavailable: the cluster does not answer, or refuses.
-        WrongTopic: a topic has wrong settings.
-    """
-    await ensure(options, partitions)
-    return await begin_map(options, partitions, hot, known)
 
 
 async def begin_map(

@@ -216,7 +216,10 @@ def read_statistics(folder: Path) -> Instance:
     Raises:
         OSError: a file is missing.
     """
-    return _with_endpoints(folder, read_sets(folder / "sets.parquet"))
+    endpoints = _read_table(folder / "endpoints.parquet")
+    rate, subscribers, busy = (endpoints.column(name).to_numpy() for name in ("rate", "subscribers", "busy_rate"))
+    names, seconds = endpoints.column("endpoint").to_pylist(), _window_seconds(folder / "window.json")
+    return Instance.of(names, rate, subscribers, read_sets(folder / "sets.parquet"), seconds, busy=busy)
 
 
 def read_sets(table: Path) -> Block:
@@ -235,16 +238,6 @@ def read_sets(table: Path) -> Block:
     )
 
 
-def read_endpoints(folder: Path) -> Instance:
-    """Read an instance without its sets, from the files of a window. Needs PyArrow.
-
-    Raises:
-        OSError: a file is missing.
-    """
-    none = np.zeros(0, np.int64)
-    return _with_endpoints(folder, Block(none.astype(np.int32), none.astype(np.int32), none, none))
-
-
 def read_waste(folder: Path) -> tuple[int, int]:
     """Return the updates that all processes consumed, and those of them for which the process had no subscriber.
 
@@ -260,13 +253,6 @@ def _read_table(file: Path, columns: list[str] | None = None) -> Any:  # noqa: A
     from pyarrow import parquet  # noqa: PLC0415  # an extra, and large
 
     return parquet.read_table(file, columns=columns)
-
-
-def _with_endpoints(folder: Path, sets: Block) -> Instance:
-    endpoints = _read_table(folder / "endpoints.parquet")
-    rate, subscribers, busy = (endpoints.column(name).to_numpy() for name in ("rate", "subscribers", "busy_rate"))
-    names, seconds = endpoints.column("endpoint").to_pylist(), _window_seconds(folder / "window.json")
-    return Instance.of(names, rate, subscribers, sets, seconds, busy=busy)
 
 
 def _window_seconds(path: Path) -> float:

@@ -125,11 +125,6 @@ def _refuse_long_numbers(body: bytes) -> None:
             raise MalformedBody(f"the number {digits[:24]} has more than 64 bits: send it as a string")
 
 
-def deeper_than(text: bytes, limit: int) -> bool:
-    """Return whether arrays and objects are nested more than ``limit`` deep; arbitrary for text that is not JSON."""
-    return _remains(_outside_strings(text, _BRACKETS), limit)
-
-
 def _remains(structure: bytes, rounds: int) -> bool:
     """Return whether brackets are left after some rounds, each of which removes the innermost level."""
     structure = structure.translate(_AS_ARRAYS)

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from bridge import group_member as membership_module
 from diem.kafka.config import KafkaOptions
-from diem.kafka.map_writer import ensure_map, write_map
+from diem.kafka.map_writer import write_map
 from diem.links.feed_reader import FeedReader
 from diem.protocol import feed
 from diem.protocol.feed import partition_of_stream
@@ -32,6 +32,7 @@ from tests.support.bridge import (
     running_bridge,
     updates_topic,
 )
+from tests.support.maps import ensure_map
 from tests.support.patience import FACTOR, PATIENCE_S, until
 
 SESSION = 10.0

@@ -18,7 +18,7 @@ from diem.kafka.assignment import list_clones, read_assignment, read_group
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.map_writer import ensure_map, write_map
+from diem.kafka.map_writer import write_map
 from diem.protocol import assignment
 from diem.protocol.partition_map import Entry, Head, encode_entry, partition_of
 from metadata.directory import CloneGroup
@@ -26,6 +26,7 @@ from tests.integration.kafka.membership import ORIGIN, Member, Running, members,
 from tests.support.internal import InternalConnect
 from tests.support.kafka import broker_stalls, killed
 from tests.support.local_cluster import LocalCluster
+from tests.support.maps import ensure_map
 from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.stalls import stalls
 

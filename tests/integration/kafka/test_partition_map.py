@@ -14,7 +14,7 @@ from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.map_reader import MapReader, read_map
-from diem.kafka.map_writer import begin_map, change_map, ensure_map, write_map
+from diem.kafka.map_writer import begin_map, change_map, write_map
 from diem.kafka.metadata import Cluster, describe
 from diem.kafka.topics import ensure
 from diem.protocol.partition_map import (
@@ -27,6 +27,7 @@ from diem.protocol.partition_map import (
     encode_entry,
     encode_head,
 )
+from tests.support.maps import ensure_map
 from tests.support.patience import PATIENCE_S, until
 from tests.support.topics import delete_records
 

@@ -14,7 +14,6 @@ from diem.kafka import map_reader
 from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import read_map
-from diem.kafka.map_writer import ensure_map
 from diem.kafka.metadata import describe
 from diem.protocol.partition_map import HOT, PartitionMap, Phase, partition_of
 from metadata.plans.migration_driver import MigrationDriver
@@ -22,6 +21,7 @@ from metadata.plans.plan import Plan, encode
 from services.data.publisher import session
 from tests.integration.kafka.membership import Running, members, serving
 from tests.support.internal import http_client
+from tests.support.maps import ensure_map
 from tests.support.patience import PATIENCE_S, until
 from tests.support.published import MemoryStore, places, publishing
 from tests.support.topics import delete_records

@@ -17,7 +17,7 @@ from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader, read_map
-from diem.kafka.map_writer import change_map, ensure_map, write_map
+from diem.kafka.map_writer import change_map, write_map
 from diem.kafka.topics import create, ensure, updates_spec
 from diem.protocol.partition_map import (
     HOT,
@@ -35,6 +35,7 @@ from services.data.publisher import Publisher, refusals, session
 from services.data.publisher import publisher as publisher_module
 from services.data.publisher.log import open_log
 from services.data.publisher.refusals import RecordsRefused
+from tests.support.maps import ensure_map
 from tests.support.patience import PATIENCE_S, until
 from tests.support.published import START, MemoryStore, everything, places, publishing
 from tests.support.topics import alter_topic, delete_records

@@ -21,7 +21,6 @@ from deploy.topology.kafka_users import KafkaUser
 from diem.kafka import topics
 from diem.kafka.client import admin_client, close_all, connected_client
 from diem.kafka.config import KafkaOptions
-from diem.kafka.map_writer import ensure_map
 from diem.kafka.metadata import Partition, describe
 from diem.kafka.topic_config import UPDATES_CONFIG
 from services.data.publisher import Publisher
@@ -30,6 +29,7 @@ from tests.integration.kafka.test_cluster import TOPIC, consume, eventually, pro
 from tests.integration.kafka.test_log_cut import Reader
 from tests.support.bridge import FeedRecorder, running_bridge
 from tests.support.local_cluster import LocalCluster
+from tests.support.maps import ensure_map
 from tests.support.patience import FACTOR, until
 from tests.support.published import MemoryStore, publishing
 

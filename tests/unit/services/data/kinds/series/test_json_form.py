@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.data.errors import InvalidDataset, MalformedBody, WrongUnit
 from services.data.kinds import json_text, series
-from services.data.kinds.json_text import deeper_than
+from services.data.kinds.json_text import _BRACKETS, _outside_strings, _remains
 from services.data.kinds.series import json_form
 
 HOURS = [f"2026-01-01T{hour:02d}:00:00Z" for hour in range(24)]
@@ -194,6 +194,10 @@ def test_a_source_can_return_several_datasets() -> None:
 def test_data_without_a_unit_anywhere_is_refused() -> None:
     with pytest.raises(InvalidDataset, match="neither the data nor the configuration says the unit"):
         series.parse_source(encoded(document()["points"]), endpoint="/a", unit_=None, resolution="PT1H")
+
+
+def deeper_than(text: bytes, limit: int) -> bool:
+    return _remains(_outside_strings(text, _BRACKETS), limit)
 
 
 def _nested(depth: int, inner: str = "") -> bytes:

@@ -41,11 +41,12 @@ def check_bounds(text: bytes) -> None:
             more than :data:`MAX_FIELDS`.
     """
     structure = _outside_strings(text, _BRACKETS)
-    if structure.count(b"[") + structure.count(b"{") > MAX_NESTED:
+    nested = structure.count(b"[") + structure.count(b"{")
+    if nested > MAX_NESTED:
         raise MalformedBody(f"JSON with more than {MAX_NESTED} arrays and objects")
     if len(text) > _FIELD_BYTES * MAX_FIELDS and _outside_strings(text, b":").count(b":") > MAX_FIELDS:
         raise MalformedBody(f"JSON with more than {MAX_FIELDS} fields")
-    if _remains(structure, MAX_DEPTH):
+    if nested > MAX_DEPTH and _remains(structure, MAX_DEPTH):
         raise MalformedBody(f"JSON nested more than {MAX_DEPTH} deep")
 
 

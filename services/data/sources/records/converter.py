@@ -11,7 +11,7 @@ from services.data.errors import InvalidDataset
 from services.data.files.instants import CellTimes
 from services.data.files.mapping import Mapping
 from services.data.kinds import Body, Representation, kind_of, seal
-from services.data.kinds.json_text import canonical, check_bounds
+from services.data.kinds.json_text import check_bounds, written
 from services.data.kinds.prefixes import Prefixes
 from services.data.kinds.series.form import Dataset, Point, build, number
 from services.data.kinds.series.times import IRREGULAR, Instant, TimeReader, iso_seconds, parse_resolution
@@ -97,7 +97,7 @@ class RecordConverter:
                 made = kind_of(table.media_type).parse(endpoint, Body(_bytes_of(value), table.media_type))
             else:
                 raw = record.raw if self._value is None else None
-                made = seal(endpoint, DOCUMENT, _json_of(value) if raw is None else canonical(raw))
+                made = seal(endpoint, DOCUMENT, _json_of(value) if raw is None else written(value, raw))
             made.title = table.title
         made.check_size(self._max_bytes)
         rules.check(made)

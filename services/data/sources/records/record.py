@@ -18,9 +18,9 @@ class Record:
 
     Attributes:
         position: after it, in the source's format. value: a JSON value, text or bytes; ``MISSING``: the end of an
-        endpoint. key: a JSON value or text; None without one. raw: the JSON text of the value; None: it is of another
-        format or an envelope. headers: texts by name. names: of its origin, such as the topic. time_ms: when it was
-        written, in Unix ms; 0: unknown.
+        endpoint. key: a JSON value or text; None without one. raw: the JSON text, of which ``json_text.load`` has made
+        the value; None: it is of another format. headers: texts by name. names: of its origin, such as the topic.
+        time_ms: when it was written, in Unix ms; 0: unknown.
     """
 
     position: str

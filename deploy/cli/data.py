@@ -23,11 +23,12 @@ from diem.process.auth import SharedKey
 from diem.protocol import endpoints
 from diem.protocol.media_types import CSV, essence, kind_of
 from services.data.files.grid import InputFile
+from services.data.files.mapping import FILE_SUFFIXES
 from services.data.files.reader import FileReader
 from services.data.kinds import labels_of
 from services.data.limits import MAX_DATASET_BYTES
 from services.data.sources.config import layout_of
-from services.data.sources.tables import MAPPED_SUFFIXES, MappedTable
+from services.data.sources.tables import MappedTable
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
@@ -138,7 +139,7 @@ def put_command(
         )
     chosen = type_of_file(file, content, media_type, [f"--{name}" for name in of_series])
 
-    if media_type is None and kind_of(chosen) == "bytes" and file.lower().endswith(MAPPED_SUFFIXES):
+    if media_type is None and kind_of(chosen) == "bytes" and file.lower().endswith(FILE_SUFFIXES):
         typer.echo(
             f"stored as bytes; for its values as series: diem sources suggest {file} --layout own.toml", err=True
         )

@@ -21,6 +21,7 @@ from diem.process import lifecycle
 from services.data.errors import DataError
 from services.data.files.grid import InputFile
 from services.data.files.layout_text import layout_text, source_text
+from services.data.files.mapping import FILE_SUFFIXES
 from services.data.files.presets import load_preset
 from services.data.files.reader import FileReader
 from services.data.files.sample import FileSample, read_sample
@@ -30,7 +31,7 @@ from services.data.kinds import SERIES
 from services.data.kinds.series import parse_resolution
 from services.data.sources.config import BadConfig, load
 from services.data.sources.fetch import BoundedTransport, ReadBudget, Request, fetch, make_client
-from services.data.sources.tables import MAPPED_SUFFIXES, SUFFIXES
+from services.data.sources.tables import SUFFIXES
 
 MAX_SHOWN: Final = 5
 """Maximum number of displayed endpoints; ``--json`` has all."""
@@ -144,8 +145,8 @@ def _read(place: str, config: Path) -> Origin:
     if directory.startswith(".."):
         directory = str(path.resolve().parent)
     problems = []
-    if not path.name.lower().endswith(MAPPED_SUFFIXES):
-        problems.append(f"sources read files named {', '.join(MAPPED_SUFFIXES)}: rename {path.name}")
+    if not path.name.lower().endswith(FILE_SUFFIXES):
+        problems.append(f"sources read files named {', '.join(FILE_SUFFIXES)}: rename {path.name}")
     if sample.size > MAX_SOURCE_BYTES:
         problems.append(f"sources read at most {data_size(MAX_SOURCE_BYTES)} of a file: split it")
     size = {"max_bytes": MAX_SOURCE_BYTES} if sample.size > SOURCE_BYTES else {}

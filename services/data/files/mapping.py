@@ -11,6 +11,23 @@ from services.data.toml_table import Table
 
 ALL: Final = "*"
 """As ``value``: every column that no other key names."""
+Format = Literal["csv", "xlsx", "json", "xml", "parquet"]
+FORMATS: Final[dict[str, Format]] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".txt": "csv",
+    ".xlsx": "xlsx",
+    ".xlsm": "xlsx",
+    ".xls": "xlsx",
+    ".ods": "xlsx",
+    ".json": "json",
+    ".geojson": "json",
+    ".xml": "xml",
+    ".parquet": "parquet",
+}
+"""Formats by the ends of names."""
+FILE_SUFFIXES: Final = (*FORMATS, ".gz", ".zip")
+"""Ends of the names of files that are read with a mapping, in lower case."""
 
 
 def _codec(name: str) -> str:
@@ -32,7 +49,7 @@ class Mapping(Table):
     are named after these, such as ``Period/resolution``.
     """
 
-    format: Literal["auto", "csv", "xlsx", "json", "xml", "parquet"] = Field(
+    format: Literal["auto", Format] = Field(
         default="auto", description="auto: by the name of the file, else its Content-Type. xlsx: any workbook."
     )
     kind: Literal["series", "document"] = Field(

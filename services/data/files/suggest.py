@@ -26,13 +26,14 @@ from services.data.files.inference.layout import header_rows, infer_layouts
 from services.data.files.inference.paths import row_paths
 from services.data.files.inference.table import infer_table
 from services.data.files.inference.units import is_unit
+from services.data.files.mapping import FILE_SUFFIXES
 from services.data.files.mapping import Mapping as Keys
 from services.data.files.names import fields_of, segment, split_heading
 from services.data.files.presets import load_preset, presets
 from services.data.files.sample import shortened
 from services.data.files.suggestion import Note, Question, Suggestion
 from services.data.files.target import FileTarget
-from services.data.files.unpack import SUFFIXES, Member, unpack
+from services.data.files.unpack import Member, unpack
 from services.data.kinds import Representation
 from services.data.kinds.series import Declared, EndpointDeclaration, LocalClock
 from services.data.kinds.series.times import IRREGULAR
@@ -148,7 +149,7 @@ def _target(fields: Mapping[str, Any]) -> FileTarget:
 def _name(file: str) -> str:
     base = file.rstrip("/").rsplit("/", 1)[-1]
     stem = base.split("?")[0]
-    while stem.lower().endswith(SUFFIXES):
+    while stem.lower().endswith(FILE_SUFFIXES):
         stem = stem.rpartition(".")[0]
     # Dates of the data are no part of the name of its source.
     stem = _DATE.sub("", stem) or stem

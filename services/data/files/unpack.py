@@ -18,9 +18,8 @@ from typing import Final, Literal, NamedTuple
 
 from services.data.errors import InvalidDataset, MalformedBody
 from services.data.files.grid import FileLimits, InputFile
-from services.data.files.mapping import Mapping
+from services.data.files.mapping import FORMATS, Format, Mapping
 
-Format = Literal["csv", "xlsx", "json", "xml", "parquet"]
 Signature = Format | Literal["html"]
 MAX_RATIO: Final = 200
 """Highest compression of a file above :data:`_SMALL_BYTES`: tables reach 10 to 50, bombs 1000."""
@@ -42,21 +41,6 @@ _OTHERS: Final = (
     (b"\x28\xb5\x2f\xfd", "compressed with Zstandard"),
     (b"%PDF-", "a PDF document"),
 )
-_SUFFIXES: Final[dict[str, Format]] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "csv",
-    ".xlsx": "xlsx",
-    ".xlsm": "xlsx",
-    ".xls": "xlsx",
-    ".ods": "xlsx",
-    ".json": "json",
-    ".geojson": "json",
-    ".xml": "xml",
-    ".parquet": "parquet",
-}
-SUFFIXES: Final = (*_SUFFIXES, ".gz", ".zip")
-"""Names of files that are read."""
 _MEDIA_TYPES: Final[tuple[tuple[re.Pattern[str], Format], ...]] = (
     (re.compile(r"text/(csv|tab-separated-values)|application/csv"), "csv"),
     (re.compile(r"application/(json|[\w.-]+\+json)"), "json"),
@@ -172,7 +156,7 @@ class _Unpacking:
                 raise InvalidDataset(f"this is {_NAMES[found]}, not {_NAMES[wanted]} (key: format)", label)
             found = wanted
         elif found not in _BINARY:
-            claimed = _SUFFIXES.get(PurePosixPath(name).suffix.lower()) or _format_of(media_type)
+            claimed = FORMATS.get(PurePosixPath(name).suffix.lower()) or _format_of(media_type)
             # Many an .xls is text.
             found = claimed if claimed is not None and claimed not in _BINARY else found
         if found in _BINARY:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 
 from diem.protocol import endpoints
 from diem.protocol.update import MAX_DATA_BYTES
-from services.data.files.mapping import Mapping
+from services.data.files.mapping import FILE_SUFFIXES, Mapping
 from services.data.files.target import FileTarget
 from services.data.kinds.kind import MAX_TITLE
 from services.data.kinds.prefixes import Fault, Prefix, schema_fault
@@ -426,10 +426,7 @@ class HttpConfig(DataTable):
 
 
 SUFFIXES: Final = (".csv", ".parquet")
-MAPPED_SUFFIXES: Final = (
-    *SUFFIXES, ".tsv", ".txt", ".json", ".xml", ".xlsx", ".xls", ".ods", ".gz", ".zip",
-)  # fmt: skip
-"""Files that are read with a mapping."""
+"""Files that are read without a mapping."""
 
 
 class DirectoryConfig(DataTable):
@@ -447,16 +444,16 @@ class DirectoryConfig(DataTable):
     @field_validator("file")
     @classmethod
     def _is_a_name(cls, name: str | None, info: ValidationInfo) -> str | None:
-        suffixes = SUFFIXES if info.data.get("mapping") is None else MAPPED_SUFFIXES
+        suffixes = SUFFIXES if info.data.get("mapping") is None else FILE_SUFFIXES
         if name is not None and ("/" in name or not name.lower().endswith(suffixes)):
-            more = "" if suffixes is MAPPED_SUFFIXES else "; a mapping reads others"
+            more = "" if suffixes is FILE_SUFFIXES else "; a mapping reads others"
             raise ValueError(f"expected the name of a file in the directory, {' or '.join(suffixes)}{more}")
         return name
 
     @property
     def suffixes(self) -> tuple[str, ...]:
         """Ends of the names of files that are read, in lower case."""
-        return SUFFIXES if self.mapping is None else MAPPED_SUFFIXES
+        return SUFFIXES if self.mapping is None else FILE_SUFFIXES
 
     def _name(self, *, several: bool) -> str:
         return "{file}/{column}" if several else "{file}"

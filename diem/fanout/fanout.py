@@ -96,6 +96,8 @@ class Registry(Generic[S]):
         """Number of subscriptions: the sum of the subscribers of all endpoints."""
         self.metered = 0
         """Number of those whose data is counted."""
+        self.on_change: Callable[[bytes], None] | None = None
+        """Called with an endpoint that is about to have its first subscriber, or has lost its last."""
 
     def __len__(self) -> int:
         return len(self._subscribers)
@@ -135,6 +137,8 @@ class Registry(Generic[S]):
         if found is None:
             found = self._subscribers[endpoint] = _Subscribers()
             found.endpoint, found.with_data, found.compressed, found.meters = endpoint, None, None, None
+            if self.on_change is not None:
+                self.on_change(endpoint)
         self.entries += 1 - self._remove(found, subscriber)
         if variant == Variant.WITHOUT_DATA:
             found.add(subscriber)
@@ -159,6 +163,8 @@ class Registry(Generic[S]):
         self.entries -= self._remove(found, subscriber)
         if not found and found.with_data is None and found.compressed is None:
             del self._subscribers[endpoint]
+            if self.on_change is not None:
+                self.on_change(endpoint)
 
     def _remove(self, found: _Subscribers[S], subscriber: S) -> bool:
         """Remove a subscriber from its set; return whether it was in one."""

@@ -33,6 +33,7 @@ MAX_MESSAGE_BYTES: Final = feed.MAX_BATCH_BYTES
 """Maximum size of an incoming message; only proxies send long ones, when subscribing for many clients."""
 ROLES: Final = {
     "/feed": {KeyRole.FEED},
+    "/interest": {KeyRole.FEED},
     "/ws": {KeyRole.FEED},
     "/v1/keys/reads": {KeyRole.FEED},
     "/watch": {KeyRole.METADATA},

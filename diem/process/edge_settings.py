@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from diem.fanout.data_budget import MAX_RETAINED_BYTES
 from diem.process.limits import CONNECTIONS_PER_ADDRESS, CONNECTIONS_PER_USER
 from diem.process.listeners import canonical_origin
-from diem.process.settings import InternalUrl
+from diem.process.settings import InternalUrl, LinkUrl
 from diem.process.tls import TlsSettings
 from diem.protocol.messages import SUBSCRIPTIONS
 
@@ -108,3 +108,14 @@ class EdgeSettings(PublicSettings):
     )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
     connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")
+
+
+class ServerSettings(EdgeSettings):
+    """Settings of WebSocket servers, and of composites for theirs."""
+
+    interest_url: list[LinkUrl] = Field(
+        default=[],
+        description="Where it is reported which endpoints are watched, for sources that poll these: "
+        "ws(s)://host:port/interest of the Data Service's internal listener; of several, the one that answers. "
+        "Default: nowhere.",
+    )

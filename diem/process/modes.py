@@ -175,6 +175,11 @@ def reads_urls(data: Iterable[Ports]) -> str:
     return ",".join(f"http://{own.internal_address}/v1/keys/reads" for own in data)
 
 
+def _interest(place: Place) -> str | None:
+    """Return the URLs at which servers report what is watched, tried in turn."""
+    return ",".join(f"ws://{own.internal_address}/interest" for own in place.all("data")) or None
+
+
 def _network(host: str) -> str:
     network = ip_network(host)
     return f"[{network}]" if network.version == 6 else str(network)
@@ -261,6 +266,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, Value]]] = {
     | {
         "NUMBER": lambda place: number_in(place.name),  # unique over all clones
         "FEED_URL": _feeds,
+        "INTEREST_URL": _interest,
     },
     "proxy": _LISTENERS
     | _NUMBER
@@ -268,7 +274,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, Value]]] = {
     | EDGE
     | _given("SCALING CLONE")
     | {"METADATA_URLS": lambda place: json.dumps([each.watch_url for each in place.all("metadata")])},
-    "composite": _LISTENERS | _MODE | _NUMBER | EDGE | _given("PAIRS MAX_PAIRS"),
+    "composite": _LISTENERS | _MODE | _NUMBER | EDGE | _given("PAIRS MAX_PAIRS") | {"INTEREST_URL": _interest},
 }
 """Settings by process, or by shared group, each with its value."""
 

@@ -103,6 +103,7 @@ def _plan(settings: Settings, port: int) -> CompositePlan:
         mode=settings.mode,
         host=settings.host,
         port=port,
+        interest_url=",".join(settings.interest_url),
         max_pairs=settings.most_pairs,
         drain_seconds=settings.drain_seconds,
         edge={name: _text(value) for name in EDGE if (value := getattr(settings, name.lower())) is not None},

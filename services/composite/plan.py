@@ -43,6 +43,8 @@ class CompositePlan:
     drain_seconds: float = 3.0
     edge: Mapping[str, str] = field(default_factory=dict)
     sockets: Path | None = None
+    interest_url: str = ""
+    """URLs at which the servers report what is watched."""
     max_pairs: int = 1
     """Maximum number of pairs: the metadata service and the proxy dial only their servers."""
 
@@ -101,7 +103,8 @@ def _given(plan: CompositePlan, name: str, ports: Mapping[str, Ports]) -> dict[s
             # The composite's proxy is the only client that its servers redirect.
             given[process] = {"SERVER_PUBLIC_URL": ports[f"websocket-{number}"].link_url}
         case "websocket":
-            given[process] = _access(plan) | {each: plan.edge[each] for each in SENDERS if each in plan.edge}
+            shared_edge = {each: plan.edge[each] for each in SENDERS if each in plan.edge}
+            given[process] = {**_access(plan), **shared_edge, "INTEREST_URL": plan.interest_url or None}
         case "proxy":
             own = {"SCALING": plan.mode, "CLONE": str(plan.number), "HOST": plan.host}
             given[process] = {**plan.edge, **own}

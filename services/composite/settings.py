@@ -5,13 +5,13 @@ from typing import ClassVar, Final, Literal
 from pydantic import Field, field_validator
 
 from diem.kafka.config import KafkaSettings
-from diem.process.edge_settings import EdgeSettings
+from diem.process.edge_settings import ServerSettings
 from diem.process.numbers import FORMS, parse_number
 from diem.process.settings import variables
 from services.composite.plan import MAX_PAIRS
 
 
-class Settings(EdgeSettings, KafkaSettings):
+class Settings(ServerSettings, KafkaSettings):
     """Settings of a composite, from ``DIEM_COMPOSITE_*`` and ``DIEM_KAFKA_*``; those of its children follow from them.
 
     Variables of the children (``DIEM_PROXY_*``, ``DIEM_WEBSOCKET_*``, ...) that the composite does not set itself are

@@ -13,6 +13,7 @@ from diem.links.edge import Admission, Edge, EdgeRules, HubService, admission_ru
 from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
 from diem.links.health import health_service
+from diem.links.interest import InterestReporter
 from diem.links.listener import Listener
 from diem.links.proxy_port import PATH as PROXY_PATH
 from diem.links.proxy_port import ProxyPort
@@ -59,6 +60,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     link_tls = LinkTls(settings.internal_ca_file)
     first, *others = settings.feed_url
     reader = FeedReader(first, key, server, others=others, sockets=settings.internal_sockets, tls=link_tls)
+    reporter = InterestReporter(
+        hub.fanout.registry, settings.interest_url, key, sockets=settings.internal_sockets, tls=link_tls
+    )
 
     allow_connections(settings.capacity)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
@@ -95,7 +99,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         await public.start()
         freeze_heap()
         async with recording(settings, edge), reporting(settings, edge, key, link_tls):
-            works = (reader.run(), edge.run(), auth.run(), proxies.run(), _check_liveness(server))
+            works = (reader.run(), reporter.run(), edge.run(), auth.run(), proxies.run(), _check_liveness(server))
             await run_until(life.stopping, works, drain)
 
 

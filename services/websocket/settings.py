@@ -4,13 +4,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from diem.process.edge_settings import EdgeSettings
+from diem.process.edge_settings import ServerSettings
 from diem.process.numbers import FORMS, parse_number
 from diem.process.settings import LinkUrl
 from diem.traffic.settings import TrafficSettings
 
 
-class Settings(EdgeSettings, TrafficSettings):
+class Settings(ServerSettings, TrafficSettings):
     """Settings of one WebSocket server, from ``DIEM_WEBSOCKET_*``, ``DIEM_TRAFFIC_*`` and ``DIEM_KAFKA_*``."""
 
     process: ClassVar[str] = "websocket"

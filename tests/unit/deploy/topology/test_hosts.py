@@ -45,6 +45,7 @@ def test_servers_listen_on_their_host_and_believe_nginx_on_another() -> None:
     assert server["DIEM_WEBSOCKET_FEED_URL"] == "ws://10.0.0.3:9202/feed"
     assert json.loads(server["DIEM_WEBSOCKET_TRUSTED_PROXIES"]) == ["10.0.0.1/32"]
     assert server["DIEM_WEBSOCKET_READS_URL"] == "http://10.0.0.1:9080/v1/keys/reads"
+    assert server["DIEM_WEBSOCKET_INTEREST_URL"] == "ws://10.0.0.1:9080/interest"
     assert server["DIEM_WEBSOCKET_ANONYMOUS"] == "off"
     assert env(of, "data")["DIEM_DATA_HOST"] == "10.0.0.1"
     assert env(of, "bridge-2")["DIEM_BRIDGE_INTERNAL_HOST"] == "10.0.0.3"
@@ -103,6 +104,8 @@ def test_readers_of_a_feed_know_the_stand_by_and_both_data_services_wait_for_the
     assert {env(of, name)["DIEM_DATA_STANDBY"] for name in ("data", "data-2")} == {"true"}
     reads = "http://10.0.0.1:9080/v1/keys/reads,http://10.0.0.2:9080/v1/keys/reads"
     assert env(of, "websocket-1")["DIEM_WEBSOCKET_READS_URL"] == reads
+    interest = "ws://10.0.0.1:9080/interest,ws://10.0.0.2:9080/interest"
+    assert env(of, "websocket-1")["DIEM_WEBSOCKET_INTEREST_URL"] == interest
     assert env(of, "data-2")["DIEM_DATA_HOST"] == "10.0.0.2"
     trusted = json.loads(env(of, "data")["DIEM_DATA_TRUSTED_PROXIES"])
     assert trusted == ["10.0.0.1/32", "10.0.0.2/32"]

@@ -39,6 +39,10 @@ def register(cli: typer.Typer) -> None:
 def check_command(
     *,
     config: ConfigOption = None,
+    watch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ENDPOINT", help="Read this endpoint of a source that polls what is watched."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Read each source once and show what it would publish, or why not (exit code 1); nothing is stored."""
@@ -47,7 +51,7 @@ def check_command(
     tried: list[SourceTrial] = []
 
     async def attempt() -> None:
-        tried.extend(await try_sources(configured, SystemClock()))
+        tried.extend(await try_sources(configured, SystemClock(), watch or ()))
         if as_json:
             typer.echo(json.dumps(outcome_json(file, tried)))
             return

@@ -30,7 +30,7 @@ from services.data.files.suggestion import ANSWERS, Question, Suggestion
 from services.data.kinds import SERIES
 from services.data.kinds.series import parse_resolution
 from services.data.sources.config import BadConfig, load
-from services.data.sources.fetch import BoundedTransport, ReadBudget, Request, fetch, make_client
+from services.data.sources.fetch import PollingClient, Request, fetch
 from services.data.sources.tables import SUFFIXES
 
 MAX_SHOWN: Final = 5
@@ -155,10 +155,9 @@ def _read(place: str, config: Path) -> Origin:
 
 
 async def _download(url: str) -> FileSample:
-    budget = ReadBudget()
     try:
-        async with asyncio.timeout(TIMEOUT_S), make_client(TIMEOUT_S, BoundedTransport(budget)) as client:
-            answer = await fetch(client, Request("GET", httpx.URL(url)), {}, budget, max_bytes=URL_BYTES)
+        async with asyncio.timeout(TIMEOUT_S), PollingClient(TIMEOUT_S) as client:
+            answer = await fetch(client, Request("GET", httpx.URL(url)), {}, max_bytes=URL_BYTES)
     except TimeoutError:
         raise UnusableFile(url, f"no answer within {TIMEOUT_S:.0f} seconds") from None
     except (DataError, httpx.HTTPError, httpx.InvalidURL, OSError) as error:

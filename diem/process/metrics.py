@@ -167,6 +167,10 @@ SOURCE_FAILURES: Final = _counter(
 SOURCE_RECORDS: Final = _counter("source_records", "Records of a topic, table or broker that were applied.", "source")
 SOURCE_REFUSED: Final = _counter("source_refused", "Records skipped because they could not be stored.", "source")
 SOURCE_LAG: Final = _gauge("source_lag", "Records that are still to be read; of PostgreSQL, bytes.", "source")
+SOURCE_WATCHED: Final = _gauge("source_watched", "Watched endpoints that a source polls.", "source")
+SOURCE_UNPOLLED: Final = _gauge(
+    "source_watched_refused", "Watched endpoints that a source does not poll: too many are.", "source"
+)
 HTTP_REQUESTS: Final = _counter("http_requests", "Public HTTP requests answered.", "method", "status")
 
 # API keys and plans of the Data Service.

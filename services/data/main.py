@@ -25,6 +25,7 @@ from diem.process.listeners import PortInUse, bind_all, check_bind, is_loopback
 from diem.process.private_files import make_private_directory
 from diem.process.settings import secret_files
 from diem.process.tls import server_tls
+from diem.protocol import interest
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
 from services.data.access.key_file import KeyDocumentFile
@@ -36,6 +37,7 @@ from services.data.api.keys import internal_app
 from services.data.api.sources import source_routes
 from services.data.errors import StoreInUse, StoreUnavailable
 from services.data.files.reader import FileReader
+from services.data.interest import InterestPort
 from services.data.limits import HistoryLimits, InlineLimits, StoreLimits, WriterLimits
 from services.data.pages import check_pages
 from services.data.report import DataReport
@@ -102,7 +104,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         sources=sources.public_status,
         files=user_files,
     )
-    feed = FeedServer(store)
+    feed, interests = FeedServer(store), InterestPort(sources.by_interest)
     store.index.subscribe(feed.changed)
     report = DataReport(settings.mode, life, store, sources, publisher, state_dir=settings.state_dir)
     server = make_server(
@@ -138,7 +140,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 ready=report.why_not_ready,
                 status=report.status,
                 samples=lambda: [*report.samples(feed), *api.app.samples(), *sources.samples(), *access.samples()],
-                channels={"/feed": feed},
+                channels={"/feed": feed, interest.PATH: interests},
                 fallback=administration,
             )
         )
@@ -154,9 +156,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 await administration.drain(settings.drain_seconds / 4)
 
             # Cancelled before the store closes; by then everything committed has been sent to readers.
-            stored = StoredState(store.id, settings.state_dir / "sources", store.reader.current)
+            stored = StoredState(
+                store.id, settings.state_dir / "sources", store.reader.current, store.index.below, store.writer.delete
+            )
             works = [
                 sources.run(store.writer.put, stored, store),
+                interests.run(),
                 feed.run(),
                 store.wait_writer(),
                 access.last_use.run(),

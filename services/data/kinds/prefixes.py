@@ -22,8 +22,8 @@ class Prefix:
 
     Attributes:
         name: of the prefix, for errors. kind: name of the only kind; empty: any. url: template of a notice's URL, with
-        ``{endpoint}`` and ``{rest}``, the part after the prefix. ttl_ms: time to live where a write gives none; 0: no
-        end. fault: of the JSON Schema; None without one.
+        ``{endpoint}`` and ``{rest}``, the part after the prefix and its slash. ttl_ms: time to live where a write gives
+        none; 0: no end. fault: of the JSON Schema; None without one.
     """
 
     name: str = ""
@@ -34,7 +34,8 @@ class Prefix:
 
     def url_of(self, endpoint: str) -> str:
         """Return the URL of the data of a notice; empty if none is configured."""
-        return self.url.replace("{endpoint}", endpoint).replace("{rest}", endpoint[len(self.name) :])
+        rest = endpoint[len(self.name) :].removeprefix("/")
+        return self.url.replace("{endpoint}", endpoint).replace("{rest}", rest)
 
     def check(self, new: Representation) -> None:
         """Check new content: its kind, and a document's schema; raises WrongKind, InvalidDataset."""

@@ -108,6 +108,28 @@ class BoundedTransport(HttpTransport):
         )
 
 
+class PollingClient(httpx.AsyncClient):
+    """A client for one request at a time, without environment settings and cookies, that accepts only gzip as a coding.
+
+    ``budget`` is that of its connection; it bounds nothing with another ``transport``.
+    """
+
+    def __init__(self, timeout_s: float, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self.budget = ReadBudget()
+        super().__init__(
+            headers={
+                "Accept": "text/csv, application/json, */*;q=0.5",
+                "Accept-Encoding": "gzip",
+                "User-Agent": "DIEM",
+            },
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            follow_redirects=False,
+            trust_env=False,
+            timeout=timeout_s,
+            transport=transport or BoundedTransport(self.budget),
+        )
+
+
 MAX_REDIRECTS: Final = 3
 MAX_RATIO: Final = 200
 """Largest ratio of decoded to coded bytes, beyond the first 64 KiB; tables of text stay below 50."""
@@ -201,23 +223,10 @@ class Answer(NamedTuple):
         return recoded(self.body, self.content_type)
 
 
-def make_client(timeout_s: float, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
-    """Make a client without environment settings and cookies that accepts only gzip as a coding."""
-    return httpx.AsyncClient(
-        headers={"Accept": "text/csv, application/json, */*;q=0.5", "Accept-Encoding": "gzip", "User-Agent": "DIEM"},
-        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-        follow_redirects=False,
-        trust_env=False,
-        timeout=timeout_s,
-        transport=transport,
-    )
-
-
 async def fetch(
-    client: httpx.AsyncClient,
+    client: PollingClient,
     request: Request,
     validators: Mapping[str, str],
-    budget: ReadBudget,
     *,
     max_bytes: int,
     redirects: Collection[str] = (),
@@ -225,7 +234,7 @@ async def fetch(
     """Send a request; None if the server answers 304.
 
     Follows at most 3 redirects within the origin, and to the hosts ``redirects``, without the request's own header
-    fields. ``budget`` is that of the client's connections.
+    fields.
 
     Raises:
         PollFailed: the answer is not a complete body within the bounds.
@@ -233,7 +242,7 @@ async def fetch(
     """
     here, method, content = request.url, request.method, request.content
     for _ in range(MAX_REDIRECTS + 1):
-        budget.left = _HEAD_BYTES
+        client.budget.left = _HEAD_BYTES
         headers = dict(validators) | (dict(request.headers) if same_origin(here, request.url) else {})
         if content is not None:
             headers["Content-Type"] = request.content_type
@@ -252,7 +261,7 @@ async def fetch(
             if response.status_code != 200:
                 raise PollFailed(_refusal(response), response.headers.get("retry-after", ""), response.status_code)
             # Each chunk is preceded by its length: tiny chunks have more of these than of data.
-            budget.left = _HEAD_BYTES + 2 * max_bytes
+            client.budget.left = _HEAD_BYTES + 2 * max_bytes
             body = await _body(response, max_bytes)
             return Answer(
                 response.headers.get("content-type", ""),

@@ -7,11 +7,9 @@ from datetime import date
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-import httpx
-
 from diem.process.clock import Clock
 from services.data.kinds.series import zone
-from services.data.sources.fetch import Answer, PollFailed, ReadBudget, Request, fetch, refuse_page
+from services.data.sources.fetch import Answer, PollFailed, PollingClient, Request, fetch, refuse_page
 from services.data.sources.pacing import HostPacer
 from services.data.sources.paging import Pages
 from services.data.sources.request import make_request, request_key
@@ -45,12 +43,10 @@ class Retrieved(NamedTuple):
 class Retriever:
     """Sends the requests of a source, one at a time; remembers at most :data:`MAX_STATES` answers."""
 
-    def __init__(self, config: HttpConfig, clock: Clock, pacer: HostPacer, budget: ReadBudget) -> None:
+    def __init__(self, config: HttpConfig, clock: Clock, pacer: HostPacer) -> None:
         self._config = config
         self._clock = clock
         self._pacer = pacer
-        self._budget = budget
-        pacer.expect(httpx.URL(config.url).host, 60 / config.every)
         self._zone = zone(config.zone)
         self._received: dict[str, _Received] = {}
         self._last: Request | None = None
@@ -71,7 +67,7 @@ class Retriever:
         """Forget all answers: they must be stored again."""
         self._received.clear()
 
-    async def retrieve(self, client: httpx.AsyncClient, day: date, *, again: bool = False) -> Retrieved | None:
+    async def retrieve(self, client: PollingClient, day: date, *, again: bool = False) -> Retrieved | None:
         """Return the answer for a day; None if it is the stored one, unless that must be stored ``again``.
 
         Raises:
@@ -102,13 +98,11 @@ class Retriever:
             return None
         return found
 
-    async def _fetch(self, client: httpx.AsyncClient, request: Request, conditions: dict[str, str]) -> Answer | None:
+    async def _fetch(self, client: PollingClient, request: Request, conditions: dict[str, str]) -> Answer | None:
         config = self._config
         await self._pacer.wait(request.url.host, config.per_minute)
         async with asyncio.timeout(config.timeout):
-            answer = await fetch(
-                client, request, conditions, self._budget, max_bytes=config.max_bytes, redirects=config.redirects
-            )
+            answer = await fetch(client, request, conditions, max_bytes=config.max_bytes, redirects=config.redirects)
         if answer is not None and (config.mapping is None or config.mapping.format != "xml"):
             refuse_page(answer.body, request)
         return answer

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -31,6 +31,7 @@ from services.data.sources.source import (
     Claim,
     Fault,
     Health,
+    InterestSource,
     ReplayableSource,
     ResumingSource,
     Sink,
@@ -150,7 +151,7 @@ class SourceRunner:
         """
         for source in self._sources:
             if stored is not None and isinstance(source, ResumingSource):
-                source.attach(stored)
+                source.attach(replace(stored, delete=self._deletion_of(source.name, stored)))
         async with asyncio.TaskGroup() as tasks:
             for source in self._sources:
                 if not isinstance(source, ChangeSource):
@@ -248,6 +249,30 @@ class SourceRunner:
         """Count endpoints that a source has written."""
         self._endpoints_of[source].update(names)
 
+    def _deletion_of(self, name: str, stored: StoredState) -> Callable[[str], Awaitable[object]]:
+        """Return a function that deletes an endpoint of a source, and no longer counts it."""
+
+        async def delete(endpoint: str) -> object:
+            deleted = await stored.delete(endpoint)
+            self._endpoints_of[name].discard(endpoint)
+            return deleted
+
+        return delete
+
+    def watch(self, name: str) -> None:
+        """Let a trial poll an endpoint as if it were watched; raises ConfigurationError if no source would."""
+        source = next((each for each in self.by_interest if Claim(each.prefix, below=True).covers(name)), None)
+        if source is None:
+            raise ConfigurationError(
+                f"no source polls {name[:80]} while it is watched: url with {{rest}} does, for prefix"
+            )
+        source.watch(endpoints.check_written(name))
+
+    @property
+    def by_interest(self) -> list[InterestSource]:
+        """The sources that poll what is watched."""
+        return [source for source in self._sources if isinstance(source, InterestSource)]
+
     def health(self) -> list[Health]:
         """Return the health of each source, in the order of the configuration."""
         return [source.health for source in self._sources]
@@ -284,6 +309,9 @@ class SourceRunner:
                 yield metrics.SOURCE_REFUSED.sample(intake.refused, source.name)
                 if intake.lag is not None:
                     yield metrics.SOURCE_LAG.sample(intake.lag, source.name)
+        for interest in self.by_interest:
+            yield metrics.SOURCE_WATCHED.sample(interest.watched, interest.name)
+            yield metrics.SOURCE_UNPOLLED.sample(interest.refused, interest.name)
 
 
 async def _store_position(store: Store, source: str, part: str, position: str) -> None:
@@ -355,6 +383,12 @@ class _SortedNames:
         """Add names."""
         self._names.update(dict.fromkeys(names))
 
+    def discard(self, name: str) -> None:
+        """Remove a name."""
+        if name in self._names:
+            del self._names[name]
+            self._sorted = []
+
     def count(self, rights: ReadRights | None) -> int:
         """Return the number of names within ``rights``; None: all."""
         if rights is None:
@@ -396,7 +430,10 @@ def _make(table: SourceTable, clock: Clock, pacer: HostPacer, convert: Converter
         case HttpConfig():
             # Only a process that polls URLs loads the HTTP client.
             from services.data.sources.http import HttpSource  # noqa: PLC0415
+            from services.data.sources.watched import WatchedSource  # noqa: PLC0415
 
+            if table.is_watched:
+                return WatchedSource(table, clock, pacer=pacer, convert=convert)
             return HttpSource(table, clock, pacer=pacer, convert=convert)
         case _:
             return _plugged_in(table, clock)

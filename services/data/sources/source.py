@@ -1,7 +1,7 @@
 """The interface of sources: claims, health, and the sink for their datasets."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -128,6 +128,10 @@ class Health:
         """Record a successful poll, with or without new data."""
         self.successes += 1
         self.last_success_ms = self.clock.wall_ms()
+        self.recovered()
+
+    def recovered(self) -> None:
+        """Record that nothing fails any more."""
         if self.error is not None:
             _logger.info("source works again", source=self.name)
             self.error = self.fault = None
@@ -258,12 +262,15 @@ class StoredState:
 
     Attributes:
         id: of the store. directory: for private files of the sources; it may be missing. current: returns the stored
-        version of an endpoint, or raises DataError.
+        version of an endpoint, or raises DataError. names: returns the endpoints below a prefix. delete: deletes an
+        endpoint, or raises DataError.
     """
 
     id: str
     directory: Path
     current: Callable[[str], Awaitable[Stored]]
+    names: Callable[[str], Iterable[str]]
+    delete: Callable[[str], Awaitable[object]]
 
     async def content(self, endpoint: str) -> bytes | None:
         """Return the content of a series; None if there is none. Raises StoreUnavailable."""
@@ -280,4 +287,30 @@ class ResumingSource(Source, Protocol):
 
     def attach(self, stored: StoredState) -> None:
         """Continue what is stored; called once, before :meth:`run`."""
+        ...
+
+
+@runtime_checkable
+class InterestSource(Source, Protocol):
+    """A source that polls the endpoints below a prefix that are watched."""
+
+    prefix: str
+    refused: int
+    """Endpoints that are watched and not polled, because too many are."""
+
+    @property
+    def watched(self) -> int:
+        """Number of endpoints that are polled."""
+        ...
+
+    def watch(self, name: str) -> bool:
+        """Poll an endpoint because it is watched at one more server; False: too many are."""
+        ...
+
+    def unwatch(self, name: str) -> None:
+        """End a :meth:`watch`."""
+        ...
+
+    def readmit(self) -> bool:
+        """Return whether there is room for refused endpoints, which are to be watched again."""
         ...

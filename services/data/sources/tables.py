@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import date
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import parse_qs, urlsplit
@@ -22,7 +23,7 @@ from services.data.kinds.series import zone as time_zone
 from services.data.kinds.series.quantities import MAX_AREA, MAX_QUANTITY, check_label, conversion
 from services.data.limits import MAX_TTL_S
 from services.data.sources.source import Claim
-from services.data.sources.templates import check_body, check_template, offsets
+from services.data.sources.templates import REST, check_body, check_template, check_url, expand_rest, offsets
 from services.data.toml_table import Table
 
 
@@ -109,7 +110,7 @@ class PrefixConfig(Table):
         default="",
         max_length=500,
         pattern="^(https?://[^/]+)?/",
-        description="Where the data of notices is: {endpoint} is the name, {rest} the part after the prefix.",
+        description="Where the data of notices is: {endpoint} is the name, {rest} what follows the prefix.",
     )
 
     @model_validator(mode="after")
@@ -336,10 +337,15 @@ class MappedTable(DataTable):
 
 
 class HttpConfig(DataTable):
-    """A polled URL; with ``prefix``, the data names the endpoints."""
+    """A polled URL; with ``prefix``, the data names the endpoints, or with ``{rest}`` in the URL their watchers."""
 
     type: Literal["http"]
-    url: Annotated[Url, AfterValidator(check_template)]
+    url: Annotated[Url, AfterValidator(check_url)] = Field(
+        description="With {rest}: of each endpoint below the prefix, polled while it is watched."
+    )
+    kind: Literal["series", "document"] = Field(
+        default="series", description="document: the JSON of the answer as it is, of one endpoint."
+    )
     headers: Annotated[dict[str, Value], AfterValidator(_headers)] = Field(
         default={}, max_length=32, description="Header fields of every request."
     )
@@ -360,7 +366,7 @@ class HttpConfig(DataTable):
     )
     pages: PagesTable | None = Field(default=None, description="Where the next page of an answer is found.")
     per_minute: float | None = Field(
-        default=None, gt=0, le=6000, description="Requests to the host; default 120, or twice as many as polls."
+        default=None, gt=0, le=60_000, description="Requests to the host; default 120, or twice as many as polls."
     )
     every: float = Field(default=10.0, ge=0.2, le=86_400, description="Seconds between two polls.")
     at: list[TimeOfDay] = Field(
@@ -369,19 +375,25 @@ class HttpConfig(DataTable):
     jitter: float = Field(default=0.0, ge=0, le=3600, description="Random seconds, at most, that a poll is put off by.")
     timeout: float = Field(default=10.0, gt=0, le=300, description="Seconds that one poll may take in all.")
     max_bytes: int = Field(default=4 * 1024 * 1024, ge=1, le=64 * 1024 * 1024, description="Largest body.")
-    max_endpoints: int = Field(default=10_000, ge=1, le=50_000, description="Most endpoints that the data may name.")
+    max_endpoints: int = Field(
+        default=10_000,
+        ge=1,
+        le=50_000,
+        description="Most endpoints that the data may name, or watchers ({rest}).",
+    )
+    concurrent: int = Field(default=8, ge=1, le=64, description="Requests at a time, with {rest} in url.")
     format: Literal["auto", "csv", "json"] = Field(default="auto", description="auto: by Content-Type, else by name.")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if fault := next(self._faults(), ""):
+        if fault := next(chain(self._watched_faults(), self._document_faults(), self._faults()), ""):
             raise ValueError(fault)
         return self
 
     def _faults(self) -> Iterator[str]:
         parts = urlsplit(self.url)
         if "{" in parts.netloc:
-            yield "url: dates may be in its path and query, not in its host"
+            yield "url: dates and {rest} may be in its path and query, not in its host"
         if (self.body is not None) != (self.method == "POST"):
             yield "body and method = 'POST' belong together"
         if parts.username is not None and any(name.lower() == "authorization" for name in self.headers):
@@ -397,6 +409,37 @@ class HttpConfig(DataTable):
             yield "since needs series: documents of earlier days would replace those of later ones"
         if self.is_windowed and not self.day_offsets:
             yield "days and since need a date in url, query or body, such as {date:%Y-%m-%d}"
+
+    def _watched_faults(self) -> Iterator[str]:
+        if not self.is_watched:
+            if "concurrent" in self.model_fields_set:
+                yield "concurrent needs {rest} in url"
+            return
+        if self.prefix is None:
+            yield "url: {rest} stands for endpoints below a prefix: use prefix in place of endpoint"
+        if self.at or self.is_windowed:
+            yield "url: {rest} excludes at, days and since: an endpoint is polled every so often while it is watched"
+        if self.mapping is not None and self.mapping.is_several:
+            yield "mapping: its rows or columns name several endpoints, and {rest} in url stands for one"
+
+    def _document_faults(self) -> Iterator[str]:
+        if self.kind != "document":
+            return
+        if self.prefix is not None and not self.is_watched:
+            yield "kind = 'document' is of one endpoint: use endpoint instead of prefix, or a mapping, or {rest} in url"
+        of_series = {"unit", "resolution", "quantity", "area", "mapping", "pages", "days", "since", "format"}
+        if wrong := self.model_fields_set & of_series:
+            yield f"{min(wrong)} does not go with kind = 'document', which is the JSON of an answer as it is"
+
+    @property
+    def is_watched(self) -> bool:
+        """True if each endpoint has a URL of its own, which is polled while the endpoint is watched."""
+        return REST in self.url
+
+    def of_endpoint(self, endpoint: str) -> Self:
+        """Return the table of one endpoint below the prefix of a URL with ``{rest}``."""
+        url = expand_rest(self.url, endpoint, str(self.prefix))
+        return self.model_copy(update={"url": url, "endpoint": endpoint, "prefix": None})
 
     @property
     def is_windowed(self) -> bool:

@@ -1,4 +1,7 @@
-"""Dates in URLs, query parameters and bodies: ``{date:%Y%m%d}``, ``{date-1d:%Y-%m-%d}``, ``{utc:%Y%m%d%H%M}``. Pure."""
+"""Dates in URLs, query parameters and bodies: ``{date:%Y%m%d}``, ``{date-1d:%Y-%m-%d}``, ``{utc:%Y%m%d%H%M}``. Pure.
+
+In URLs, ``{rest}`` stands for an endpoint below the prefix.
+"""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -13,6 +16,27 @@ _DIRECTIVE: Final = re.compile(r"%(-?.)", re.DOTALL)
 _DIRECTIVES: Final = frozenset({*"YymdjHMSzVGubBaAs%", "-m", "-d", "-j", "-H"})
 _DEFAULTS: Final = {"date": "%Y-%m-%d", "utc": "%Y-%m-%dT%H:%M:%SZ"}
 _FORMS: Final = "{date:%Y-%m-%d}, {date-1d:%Y%m%d} or {utc:%Y-%m-%dT%H:%MZ}"
+
+
+REST: Final = "{rest}"
+"""In a URL: the name of an endpoint after the prefix and its slash."""
+
+
+def check_url(text: str) -> str:
+    """Return a URL in which all braces are dates or :data:`REST`. Raises ValueError."""
+    try:
+        check_template(text.replace(REST, ""))
+    except ValueError as error:
+        raise ValueError(f"{error}, or {REST}, the endpoint's name after the prefix") from None
+    return text
+
+
+def expand_rest(url: str, endpoint: str, prefix: str) -> str:
+    """Return a URL for an endpoint below a prefix; its segments are percent-encoded, and stay segments.
+
+    A valid name has no ``.`` and ``..`` (:mod:`diem.protocol.endpoints`), so that they stay below those of the URL.
+    """
+    return url.replace(REST, quote(endpoint.removeprefix(f"{prefix}/"), safe="/"))
 
 
 def check_template(text: str) -> str:

@@ -4,7 +4,7 @@ Separate from its only caller, ``diem sources check``, as it needs no terminal.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import orjson
@@ -52,13 +52,14 @@ class SourceTrial(NamedTuple):
         return sum(each.points for each in self.endpoints)
 
 
-async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
+async def try_sources(config: Config, clock: Clock, watched: Iterable[str] = ()) -> list[SourceTrial]:
     """Read all sources of a configuration once, and return their outcomes in its order; nothing is stored.
 
-    A unit or resolution different from the store's goes unnoticed: no store is opened.
+    A unit or resolution different from the store's goes unnoticed: no store is opened. ``watched``: endpoints that are
+    only polled while they are watched.
 
     Raises:
-        ConfigurationError: two sources claim the same endpoint, or a type cannot be used.
+        ConfigurationError: two sources claim the same endpoint, a type is unusable, or no source polls a watched one.
     """
     found: dict[str, dict[str, PublishedData]] = {each.name: {} for each in config.source}
 
@@ -67,6 +68,8 @@ async def try_sources(config: Config, clock: Clock) -> list[SourceTrial]:
 
     async with FileReader() as reader:
         runner = SourceRunner.configured(config, clock, convert=reader.convert)
+        for name in watched:
+            runner.watch(name)
         await runner.try_once(record)
     return [
         _outcome(table, health, found[table.name]) for table, health in zip(config.source, runner.health(), strict=True)
@@ -109,4 +112,6 @@ def _where_data_comes_from(table: SourceTable) -> str | None:
     if isinstance(table, DirectoryConfig):
         wanted = f"no file *{', *'.join(table.suffixes)}" if table.file is None else f"no {table.file}"
         return f"no data yet: there is {wanted} in {table.path}"
+    if isinstance(table, HttpConfig) and table.is_watched:
+        return f"endpoints are polled while they are watched: `--watch {table.prefix}/NAME` reads one"
     return "no data yet"

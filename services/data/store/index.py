@@ -1,5 +1,6 @@
 """In-memory index of the store: every endpoint's head, and the change log for the feed."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
@@ -114,6 +115,12 @@ class StoreIndex:
             self._names = sorted([*self._names, *(name for name in new if not is_collection(name))])
             self._collection_names = sorted([*self._collection_names, *filter(is_collection, new)])
             self._listed = len(self.heads)
+
+    def below(self, prefix: str) -> list[str]:
+        """Return the names of endpoints below a prefix, deleted ones excluded."""
+        names = self.names
+        first, end = (bisect_left(names, prefix + character) for character in "/0")  # the one after it
+        return [name for name in names[first:end] if not self.heads[name].gone]
 
     def content_of(self, collection: str) -> bytes:
         """Return the canonical content of a collection: its members, sorted."""

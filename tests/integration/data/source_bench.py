@@ -44,7 +44,9 @@ class Bench:
         self.source = HttpSource(config, self.clock, convert=FILES.convert, sleep=self._sleep)
         if self.store is not None:
             state = self.file.parent / "sources"
-            self.source.attach(StoredState(self.store.id, state, self.store.reader.current))
+            store = self.store
+            names, delete = store.index.below, store.writer.delete
+            self.source.attach(StoredState(store.id, state, store.reader.current, names, delete))
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

@@ -12,7 +12,7 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data.kinds import Representation
 from services.data.sources import fetch
-from services.data.sources.fetch import READ_BYTES, BoundedTransport, ReadBudget, make_client
+from services.data.sources.fetch import READ_BYTES, BoundedTransport, PollingClient, ReadBudget
 from services.data.sources.http import HttpSource
 from services.data.sources.tables import HttpConfig
 from tests.support.file_threads import FILES
@@ -87,7 +87,7 @@ async def _polls(server: Server, scheme: str, times: int) -> tuple[HttpSource, l
     async def sink(datasets: Sequence[Representation], *, source: str) -> None:
         stored.extend(datasets)
 
-    async with make_client(5.0, BoundedTransport(source._budget)) as client:
+    async with PollingClient(5.0) as client:
         for _ in range(times):
             await source.poll(client, sink)
             server.body += b"\n"

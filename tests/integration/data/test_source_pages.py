@@ -245,4 +245,4 @@ def test_the_sources_of_a_configuration_share_a_pace(tmp_path: Path, publisher: 
     runner = SourceRunner.configured(load(tmp_path / "diem.toml"), ManualClock(), convert=FILES.convert)
     sources = [source for source in runner._sources if isinstance(source, HttpSource)]
     assert len(sources) == 2
-    assert len({id(source._retriever._pacer) for source in sources}) == 1
+    assert len({id(source._reader._retriever._pacer) for source in sources}) == 1

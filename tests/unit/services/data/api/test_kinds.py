@@ -289,7 +289,7 @@ async def test_conditions_prevent_lost_updates(rest: Rest) -> None:
 
 
 async def test_every_notice_is_a_change_and_has_the_url_of_its_prefix(rest: Rest) -> None:
-    prefixes = Prefixes.of_all([Prefix("/orders", "notice", url="https://api.example/v2{rest}?full=1")])
+    prefixes = Prefixes.of_all([Prefix("/orders", "notice", url="https://api.example/v2/{rest}?full=1")])
     async with rest.make(options={"prefixes": prefixes}, headers=dict(rest.writer.headers)) as http:
         versions = [(await http.post("/v1/data/orders/42")).json()["version"] for _ in range(2)]
         assert versions[0] < versions[1]

@@ -233,7 +233,7 @@ def test_a_fault_of_a_request_is_named_with_its_place(tmp_path: Path, new: str, 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("127.0.0.1:1", "{date}.example", "url: dates may be in its path and query, not in its host"),
+        ("127.0.0.1:1", "{date}.example", "url: dates and {rest} may be in its path and query, not in its host"),
         ("endpoint", "method = 'POST'\nendpoint", "body and method = 'POST' belong together"),
         ("endpoint", "body = 'x'\nendpoint", "body and method = 'POST' belong together"),
         (".csv", ".csv?a=&b=1'\nquery = { a = 1 }#", "query: a is in url, too"),
@@ -267,6 +267,47 @@ def test_a_backfill_begins_at_a_date_or_its_text(tmp_path: Path) -> None:
         (source, _) = load(write(tmp_path, GOOD.replace("endpoint", new, 1))).source
         assert isinstance(source, HttpConfig)
         assert source.since == date(2026, 1, 31)
+
+
+WATCHED = """\
+[[source]]
+type = "http"
+name = "orders"
+url = "https://api.example/v2/orders/{rest}"
+prefix = "/orders"
+kind = "document"
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("prefix", "endpoint", ": url: {rest} stands for endpoints below a prefix: use prefix in place of endpoint"),
+        ("kind", "at = ['06:00']\nkind", ": url: {rest} excludes at, days and since: an endpoint is polled every so"),
+        (
+            'kind = "document"',
+            "mapping = { value = '*' }",
+            ": mapping: its rows or columns name several endpoints, and",
+        ),
+        ("/v2/orders/{rest}", "/v2/orders", ": kind = 'document' is of one endpoint: use endpoint instead of prefix"),
+        ('/v2/orders/{rest}"', '"\nconcurrent = 3', ": concurrent needs {rest} in url"),
+        ("kind", "unit = 'MW'\nkind", ": unit does not go with kind = 'document', which is the JSON of an answer"),
+        ("api.example", "{rest}", ": url: dates and {rest} may be in its path and query, not in its host"),
+        ("{rest}", "{id}", ", url: {id} is not a date such as"),
+    ],
+)
+def test_a_fault_of_a_url_for_each_endpoint_has_its_remedy(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        load(write(tmp_path, WATCHED.replace(old, new, 1)))
+    (fault,) = caught.value.faults
+    assert fault.partition('"orders"')[2].startswith(expected)
+
+
+def test_the_url_of_an_endpoint_stays_below_that_of_the_source(tmp_path: Path) -> None:
+    (source,) = load(write(tmp_path, WATCHED)).source
+    assert isinstance(source, HttpConfig)
+    own = source.of_endpoint("/orders/a@b/c?d".replace("?", "="))
+    assert (own.url, own.endpoint, own.prefix) == ("https://api.example/v2/orders/a%40b/c%3Dd", "/orders/a@b/c=d", None)
 
 
 DIRECTORY = """\

@@ -19,6 +19,7 @@ from diem.process.clock import ManualClock
 from services.data.errors import StoreUnavailable
 from services.data.kinds import Representation, series
 from services.data.sources.config import HttpConfig
+from services.data.sources.fetch import PollingClient
 from services.data.sources.http import HttpSource, next_time
 from tests.support.file_threads import FILES
 
@@ -67,7 +68,7 @@ class Bench:
         self.stored += datasets
 
     async def poll(self) -> float:
-        async with httpx.AsyncClient(transport=httpx.MockTransport(self._handle)) as client:
+        async with PollingClient(5.0, httpx.MockTransport(self._handle)) as client:
             return await self.source.poll(client, self.sink)
 
 
@@ -316,7 +317,7 @@ async def test_a_server_that_never_answers_times_out() -> None:
         await asyncio.Event().wait()
         raise AssertionError
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(stall)) as client:
+    async with PollingClient(5.0, httpx.MockTransport(stall)) as client:
         await bench.source.poll(client, bench.sink)
     assert bench.source.health.error == "no complete answer in time"
 

@@ -7,7 +7,9 @@ from typing import NoReturn
 
 import pytest
 
+from diem.errors import ConfigurationError
 from diem.process.clock import ManualClock
+from diem.protocol.endpoints import BadName
 from services.data.kinds import SERIES
 from services.data.sources.config import load
 from services.data.sources.runner import ClaimedTwice
@@ -65,6 +67,32 @@ async def test_every_source_is_tried_whatever_the_others_do(tmp_path: Path) -> N
     market = found["market"]
     assert (market.error, "/load/GR" in [each.endpoint for each in market.endpoints]) == (None, True)
     assert market.points == sum(each.points for each in market.endpoints) > 0
+
+
+async def test_a_source_that_polls_what_is_watched_is_tried_with_an_endpoint(tmp_path: Path) -> None:
+    config = load(
+        write(
+            tmp_path,
+            """\
+[[source]]
+type = "http"
+name = "orders"
+url = "http://127.0.0.1:1/{rest}"
+prefix = "/orders"
+""",
+        )
+    )
+    (found,) = await try_sources(config, ManualClock())
+    assert (found.error, found.remedy) == (
+        None,
+        "endpoints are polled while they are watched: `--watch /orders/NAME` reads one",
+    )
+    (found,) = await try_sources(config, ManualClock(), ["/orders/7"])
+    assert str(found.error).startswith("/orders/7: ConnectError")
+    with pytest.raises(ConfigurationError, match="no source polls /prices while it is watched"):
+        await try_sources(config, ManualClock(), ["/prices"])
+    with pytest.raises(BadName):
+        await try_sources(config, ManualClock(), ["/orders/.."])
 
 
 FILES = CONFIG.partition("\n\n")[0]

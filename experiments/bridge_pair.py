@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure
 from diem.process.auth import SharedKey
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from diem.protocol.update import encode
 from services.data.publisher.log import PRODUCER
 from tests.bench.servers import _listening, _process, _ready

@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from diem.kafka.config import KafkaOptions
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from diem.protocol.update import encode
 from tests.bench.report import Report
 from tests.load import bench

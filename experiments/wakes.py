@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from experiments.bridge_pair import PARTITIONS, Topic, bridge_pair, writing
 from experiments.cost_target import SETTLE, cpu_seconds
 from experiments.loads import settle

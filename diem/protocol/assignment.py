@@ -78,6 +78,7 @@ def encode(snapshot: Snapshot) -> bytes:
             "epoch": head.epoch,
             "phase": head.phase,
             "partitions": head.partitions,
+            **({"keys": head.keys} if head.keys else {}),
             "entries": {endpoint.decode(): list(entry) for endpoint, entry in entries.items()},
             "clones": {
                 str(number): {
@@ -101,7 +102,7 @@ def decode(data: bytes) -> Snapshot:
     """
     try:
         body = orjson.loads(data)
-        head = Head(int(body["partitions"]), int(body["epoch"]), Phase(body["phase"]))
+        head = Head(int(body["partitions"]), int(body["epoch"]), Phase(body["phase"]), keys=str(body.get("keys", "")))
         entries = {name.encode(): Entry(*places) for name, places in body["entries"].items()}
         clones = {int(number): _clone(clone) for number, clone in body["clones"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -16,7 +16,6 @@ from diem.errors import DiemError
 from diem.protocol.partition_map import HOT
 from diem.protocol.update import Change
 
-UPDATES: Final = "updates"
 HOT_UPDATES: Final = "updates.hot"
 MAP: Final = "partition-map"
 """Suffixes of topic names; the prefix before them may end in any character."""
@@ -32,7 +31,7 @@ def partition_of_stream(name: str) -> int | None:
     topic, _, number = name.rpartition("/")
     if topic.endswith(HOT_UPDATES):
         return HOT
-    return int(number) if topic.endswith(UPDATES) and number.isdecimal() else None
+    return int(number) if topic and not is_map(name) and number.isdecimal() else None
 
 
 SUBPROTOCOL: Final = "diem.feed.v1"

@@ -7,38 +7,14 @@ because a reader may see only the newest record of every key of the map's topic.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from struct import unpack
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from diem.protocol import endpoints
 from diem.protocol.compatibility import OURS
-
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
-_MASK: Final = 0xFFFFFFFF
-
-
-def murmur2(key: bytes) -> int:
-    """Return the 32-bit MurmurHash2 of ``key`` with Kafka's seed, unsigned (Kafka: ``Utils.murmur2``)."""
-    length = len(key)
-    h = _SEED ^ length
-    whole = length & ~3
-    for word in unpack(f"<{whole >> 2}I", key[:whole]):
-        k = word * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if rest := key[whole:]:
-        h = (h ^ int.from_bytes(rest, "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    return h ^ h >> 15
-
-
-def partition_of(key: bytes, count: int) -> int:
-    """Return the partition of ``key`` in a topic of ``count`` partitions (docs/protocol.md section 3)."""
-    return (murmur2(key) & 0x7FFFFFFF) % count
-
+from diem.protocol.keys import served_keys
+from diem.protocol.partitioners import partition_of
 
 HOT: Final = -1
 """In place of a partition: the topic of hot updates, read by every bridge."""
@@ -91,6 +67,15 @@ class Head(NamedTuple):
     epoch: int
     phase: Phase = Phase.STABLE
     plan: str = ""
+    keys: str = ""
+    """Of a served topic, the partitioner of its producers and the template of its endpoints, which have the keys."""
+
+    def partition(self, endpoint: bytes) -> int:
+        """Return the partition of ``endpoint``, or of its key."""
+        if not self.keys:
+            return partition_of(endpoint, self.partitions)
+        partitioner, template = served_keys(self.keys)
+        return partitioner.place(template.key(endpoint), self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +87,7 @@ class PartitionMap:
 
     def entry(self, endpoint: bytes) -> Entry:
         """Return the entry of ``endpoint``, or else one for the partition of its hash."""
-        return self.entries.get(endpoint) or Entry(partition_of(endpoint, self.head.partitions))
+        return self.entries.get(endpoint) or Entry(self.head.partition(endpoint))
 
     def home(self, endpoint: bytes) -> int:
         """Return the partition whose owner serves clients."""
@@ -131,7 +116,7 @@ def encode_head(head: Head, entries: int | None = None) -> bytes:
 
     ``entries`` is its number of entries, by which a reader detects missing ones.
     """
-    fields = {name: value for name, value in head._asdict().items() if name != "plan" or value}
+    fields = {name: value for name, value in head._asdict().items() if name not in {"plan", "keys"} or value}
     return orjson.dumps(fields if entries is None else {**fields, "entries": entries})
 
 
@@ -255,7 +240,7 @@ def _head(value: bytes | None) -> Head | None:
     match _object(value):
         case {"partitions": int(count), "epoch": int(epoch), "phase": str(phase), **rest}:
             if 1 <= count <= MAX_PARTITIONS and epoch >= 0 and phase in set(Phase):
-                return Head(count, epoch, Phase(phase), str(rest.get("plan", "")))
+                return Head(count, epoch, Phase(phase), str(rest.get("plan", "")), str(rest.get("keys", "")))
     return None
 
 

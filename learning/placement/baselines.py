@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from diem.errors import DiemError
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from learning.placement.blocks import Floats, Parts
 from learning.placement.objective import part_loads
 

@@ -7,7 +7,8 @@ every endpoint has a single home (docs/protocol.md section 5). There is no other
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase, encode_entry, partition_of
+from diem.protocol.partition_map import Entry, Head, PartitionMap, Phase, encode_entry
+from diem.protocol.partitioners import partition_of
 
 ROLLBACK: Final = "-"
 """Prefix of a plan's name in the map's head during and after its rollback."""

@@ -2,7 +2,7 @@ import asyncio
 from pathlib import Path
 from random import Random
 
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from tests.load.brokers import Brokers
 from tests.load.system import System
 from tests.load.topic_writer import TopicWriter

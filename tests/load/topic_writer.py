@@ -9,7 +9,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaProducer
 
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from diem.protocol.update import encode
 from services.data.publisher.log import PRODUCER
 from tests.load.brokers import Brokers

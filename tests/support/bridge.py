@@ -30,7 +30,8 @@ from diem.process.auth import SharedKey
 from diem.process.lifecycle import Lifecycle
 from diem.protocol import feed
 from diem.protocol.feed import is_map
-from diem.protocol.partition_map import MapBuilder, partition_of
+from diem.protocol.partition_map import MapBuilder
+from diem.protocol.partitioners import partition_of
 from diem.protocol.update import encode
 from diem.protocol.watermark import FIRST_INCARNATION
 from tests.support.internal import http_client

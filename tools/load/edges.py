@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from diem.protocol.assignment import Snapshot
 from diem.protocol.endpoints import CANARY
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 
 PARTITIONED: Final = frozenset({"z-client", "z-proxy", "z-composite", "xz"})
 """Modes with the partitions divided among servers."""

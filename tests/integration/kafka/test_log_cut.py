@@ -23,7 +23,8 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import MapReader
 from diem.kafka.map_writer import write_map
 from diem.kafka.topic_config import UPDATES_CONFIG
-from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, encode_entry, partition_of
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase, encode_entry
+from diem.protocol.partitioners import partition_of
 from diem.protocol.watermark import LogProof
 from services.data.publisher import Publisher, forgetting, session
 from tests.support import topics

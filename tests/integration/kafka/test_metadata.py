@@ -20,7 +20,8 @@ from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_writer import write_map
 from diem.protocol import assignment
-from diem.protocol.partition_map import Entry, Head, encode_entry, partition_of
+from diem.protocol.partition_map import Entry, Head, encode_entry
+from diem.protocol.partitioners import partition_of
 from metadata.directory import CloneGroup
 from tests.integration.kafka.membership import ORIGIN, Member, Running, members, server, serving
 from tests.support.internal import InternalConnect

@@ -15,7 +15,8 @@ from diem.kafka.client import admin_client, connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import read_map
 from diem.kafka.metadata import describe
-from diem.protocol.partition_map import HOT, PartitionMap, Phase, partition_of
+from diem.protocol.partition_map import HOT, PartitionMap, Phase
+from diem.protocol.partitioners import partition_of
 from metadata.plans.migration_driver import MigrationDriver
 from metadata.plans.plan import Plan, encode
 from services.data.publisher import session

@@ -19,17 +19,8 @@ from diem.kafka.errors import WrongTopic
 from diem.kafka.map_reader import MapReader, read_map
 from diem.kafka.map_writer import change_map, write_map
 from diem.kafka.topics import create, ensure, updates_spec
-from diem.protocol.partition_map import (
-    HOT,
-    PUBLISHER_ACK,
-    Entry,
-    Head,
-    PartitionMap,
-    Phase,
-    encode_entry,
-    parse_ack,
-    partition_of,
-)
+from diem.protocol.partition_map import HOT, PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_entry, parse_ack
+from diem.protocol.partitioners import partition_of
 from diem.protocol.update import WATERMARK_KEY, encode, has_data
 from services.data.publisher import Publisher, refusals, session
 from services.data.publisher import publisher as publisher_module

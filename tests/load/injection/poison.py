@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from diem.protocol.update import encode
 from tests.load.bench import Goal
 from tests.load.brokers import Record

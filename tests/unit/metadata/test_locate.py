@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from diem.protocol import endpoints
 from diem.protocol.codes import ErrorCode
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from metadata import locate
 from metadata.directory import Directory
 from metadata.locate import MAX_NAMES, MAX_REQUEST_BYTES, InvalidRequest, OwnerLookup

@@ -4,7 +4,8 @@ from collections import Counter
 
 from diem.process.allow_list import AllowList
 from diem.protocol.assignment import STABLE, UNKNOWN, Clone, Owner, Snapshot
-from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, partition_of
+from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap
+from diem.protocol.partitioners import partition_of
 from proxy.routing import Router
 
 A = Owner("b001", "ws://127.0.0.1:9101/ws", "ws://127.0.0.1:8101/ws")

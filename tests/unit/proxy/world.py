@@ -17,7 +17,8 @@ from diem.protocol.assignment import STABLE, Clone, Owner, Snapshot
 from diem.protocol.codes import ErrorCode
 from diem.protocol.frames import BadFrame, FrameRun, Splitter, frames_of, text_frame
 from diem.protocol.messages import Refusal, ServerMessage, Subscribe, Unsubscribe
-from diem.protocol.partition_map import Head, PartitionMap, partition_of
+from diem.protocol.partition_map import Head, PartitionMap
+from diem.protocol.partitioners import partition_of
 from diem.protocol.update import encode
 from proxy.routing import Router
 from proxy.shared import SharedProxy

@@ -22,11 +22,10 @@ from diem.protocol.partition_map import (
     encode_ack,
     encode_entry,
     encode_head,
-    murmur2,
     parse_ack,
     parse_unknown,
-    partition_of,
 )
+from diem.protocol.partitioners import murmur2, partition_of
 
 PLACES = st.integers(HOT, 5)
 ENTRIES = st.builds(Entry, PLACES, st.none() | PLACES)

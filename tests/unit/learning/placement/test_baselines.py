@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from learning.placement import baselines
 
 

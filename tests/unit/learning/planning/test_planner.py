@@ -13,7 +13,8 @@ from deploy.terminal import Terminal, plain_console
 from deploy.topology import Mode
 from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
-from diem.protocol.partition_map import HOT, partition_of
+from diem.protocol.partition_map import HOT
+from diem.protocol.partitioners import partition_of
 from learning.placement.baselines import Infeasible
 from learning.placement.blocks import Block
 from learning.placement.instance import Instance

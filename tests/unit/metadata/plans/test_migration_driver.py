@@ -5,7 +5,8 @@ import pytest
 
 from diem.kafka.map_reader import MapRecord
 from diem.process.clock import ManualClock
-from diem.protocol.partition_map import PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_ack, partition_of
+from diem.protocol.partition_map import PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_ack
+from diem.protocol.partitioners import partition_of
 from metadata.plans import migration_driver
 from tests.support.patience import PATIENCE_S
 from tests.unit.metadata.plans.scripted_service import ScriptedDriver, ScriptedReader

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from diem.kafka.map_reader import MapRecord
-from diem.protocol.partition_map import PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_ack, partition_of
+from diem.protocol.partition_map import PUBLISHER_ACK, Entry, Head, PartitionMap, Phase, encode_ack
+from diem.protocol.partitioners import partition_of
 from metadata.plans import migration_driver, plan_service, plan_store
 from metadata.plans.plan import Plan
 from metadata.plans.plan_service import PlanConflict

@@ -5,17 +5,8 @@ from collections.abc import Collection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.protocol.partition_map import (
-    HEAD_KEY,
-    HOT,
-    Entry,
-    Head,
-    MapBuilder,
-    PartitionMap,
-    Phase,
-    encode_head,
-    partition_of,
-)
+from diem.protocol.partition_map import HEAD_KEY, HOT, Entry, Head, MapBuilder, PartitionMap, Phase, encode_head
+from diem.protocol.partitioners import partition_of
 from metadata.plans.steps import ROLLBACK, MapStep, begin, moves, moving, proceed, reverse
 
 NAMES = [f"/e/{n}".encode() for n in range(8)]

@@ -6,7 +6,7 @@ import pytest
 
 from diem.protocol import endpoints
 from diem.protocol.endpoints import CANARY
-from diem.protocol.partition_map import partition_of
+from diem.protocol.partitioners import partition_of
 from tests.unit.deploy.scripted_service import running
 from tools.load.edges import EdgeAddress, canary_endpoints, edges_of_groups, edges_of_system
 

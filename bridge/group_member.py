@@ -291,11 +291,12 @@ class Membership:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """Streams to read: the latest assignment and the hot updates; None without an assignment."""
+        """Streams to read: the latest assignment and any hot updates; None without an assignment."""
         if self.assigned is None:
             return None
         topics = self._options.names
-        return (*(f"{topics.updates}/{number}" for number in sorted(self.assigned)), f"{topics.hot}/0")
+        own = tuple(f"{topics.updates}/{number}" for number in sorted(self.assigned))
+        return own if topics.served else (*own, f"{topics.hot}/0")
 
     @property
     def consumer(self) -> AIOKafkaConsumer | None:

@@ -6,11 +6,14 @@ import time
 from bridge.feed_endpoint import FeedEndpoint
 from bridge.group_member import Membership
 from bridge.records import BadRecordLog, Records
+from bridge.served_watcher import ServedTopicWatcher
 from bridge.session import BridgeState, GroupState
 from bridge.settings import Settings
 from bridge.status import BridgeStatus
+from bridge.topic_records import TopicRecords
 from bridge.topic_watcher import TopicWatcher
 from diem.kafka.client import silence_library_log
+from diem.kafka.config import KafkaOptions, ServedTopic
 from diem.kafka.map_reader import MapReader
 from diem.links.health import health_service
 from diem.links.service import freeze_heap, internal_service, run_until
@@ -52,7 +55,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             works = [bridge.watcher.run(endpoint.on_source_change)]
             if group:
                 tasks.create_task(group.membership.run())
-                works.append(group.map.run())
+                if isinstance(group.map, MapReader):
+                    works.append(group.map.run())
             await run_until(life.stopping, works, drain)
 
 
@@ -60,9 +64,24 @@ def _bridge_state(settings: Settings) -> BridgeState:
     options = settings.kafka()
     # Fail now on TLS errors; later they would look like an unreachable cluster.
     options.client_arguments()
-    records = Records(BadRecordLog(time.monotonic))
+    log = BadRecordLog(time.monotonic)
+    if options.served is not None:
+        return _serving(settings, options, options.served, log)
+    records = Records(log)
     if settings.clone is None:
         return BridgeState(options, options.names.x_group(settings.number), TopicWatcher(options), records)
     membership = Membership(options, options.names.z_group(settings.clone), settings.owner)
     group = GroupState(membership, MapReader(options))
     return BridgeState(options, None, TopicWatcher(options, with_map=True), records, group)
+
+
+def _serving(settings: Settings, options: KafkaOptions, topic: ServedTopic, log: BadRecordLog) -> BridgeState:
+    """Return the state of a bridge of a topic that is served as it is."""
+    records = TopicRecords(topic, log, partitioned=settings.clone is not None)
+    watcher = ServedTopicWatcher(options, topic, records, lambda: bridge.partitions.reached)
+    if settings.clone is None:
+        bridge = BridgeState(options, options.names.x_group(settings.number), watcher, records)
+        return bridge
+    membership = Membership(options, options.names.z_group(settings.clone), settings.owner)
+    bridge = BridgeState(options, None, watcher, records, GroupState(membership, watcher.map))
+    return bridge

@@ -26,6 +26,12 @@ class LogChanged(DiemError):
     retriable = True
 
 
+class LogShortened(DiemError):
+    """A served log ends before what was read of it: its topic needs a new epoch."""
+
+    retriable = True
+
+
 class ReaderOutdated(DiemError):
     """The reader may have endpoints whose deletion is no longer in a log: it must start over."""
 
@@ -70,13 +76,22 @@ class PartitionState:
     """When the position last moved, or there was nothing to read."""
     poll_timestamp: int | None = None
     """The broker's timestamp of its last answer: only compared, because its clock may be wrong."""
+    served: bool = False
+    """The log is of a served topic: it has no watermarks, and its epoch says whether it is the same log."""
 
     def open(self, begin: int, end: int, now: float) -> None:
         """Start reading a log with these bounds: from the position if the log still has every record after it.
 
         Otherwise from the beginning: the log was truncated past the position, or ends before it and may hold other
         records than the reader has applied, or the reader may lack records anyway.
+
+        Raises:
+            LogShortened: a served log ends before the position.
         """
+        if self.served:
+            if self.position > end:
+                raise LogShortened(f"a log ends at {end}, and was read up to {self.position}")
+            self.known_until, self.incarnation = self.position or None, FIRST_INCARNATION if self.position else None
         if not self.known_until and self.position:
             # Whatever it was sent of this log is sent again.
             self.incarnation, self.known_until = None, 0
@@ -86,7 +101,7 @@ class PartitionState:
             if self.known_until is not None and (self.incarnation is None or self.position > end):
                 self.known_until = 0
             self.position, self.incarnation = begin, None
-        self.read_from, self.confirmed, self.at_end = self.position, False, 0
+        self.read_from, self.confirmed, self.at_end = self.position, self.served, 0
         self.target = self.end = self.expected_offset = end
         self.answered_at = self.last_progress = now
         self.poll_timestamp = None
@@ -169,6 +184,7 @@ class PartitionTable:
         names: the first assignment.
         positions: the reader's resume positions; later assignments start at the beginning of their logs.
         previous: the previous reader's table, from which partitions still read inherit watermarks and commits.
+        served: the partitions are of a served topic.
     """
 
     def __init__(
@@ -176,13 +192,16 @@ class PartitionTable:
         names: Iterable[str] = (),
         positions: Mapping[str, int] | None = None,
         previous: "PartitionTable | None" = None,
+        *,
+        served: bool = False,
     ) -> None:
+        self._served = served
         self.watched_since = 0.0
         """Start of the time in which stalls count: the consumer's start, or the end of the link's last pause."""
         self._states: dict[str, PartitionState] = {}
         for name in names:
             resumed = (positions or {}).get(name, 0)
-            state = self._states[name] = PartitionState(offset_of(resumed), incarnation_of(resumed))
+            state = self._states[name] = PartitionState(offset_of(resumed), incarnation_of(resumed), served=served)
             state.last_incarnation, state.known_until = state.incarnation, state.position if resumed else None
             if previous is not None and (inherited := previous.get(name)) is not None:
                 state.watermark_at, state.committed = inherited.watermark_at, inherited.committed
@@ -205,6 +224,11 @@ class PartitionTable:
     def positions(self) -> dict[str, int]:
         """The next offset of each open partition."""
         return {name: state.position for name, state in self._states.items() if state.is_open}
+
+    @property
+    def reached(self) -> dict[str, int]:
+        """The next offset of each partition, open or not."""
+        return {name: state.position for name, state in self._states.items()}
 
     @property
     def missing(self) -> set[str]:
@@ -236,7 +260,7 @@ class PartitionTable:
         """Replace the assignment; return the names lost and gained. The state of a lost name is dropped."""
         lost, gained = sorted(self._states.keys() - set(names)), sorted(set(names) - self._states.keys())
         if lost or gained:
-            self._states = {name: self._states.get(name) or PartitionState() for name in names}
+            self._states = {name: self._states.get(name) or PartitionState(served=self._served) for name in names}
         return lost, gained
 
     def begin(self, bounds: Mapping[str, tuple[int, int]], now: float) -> None:
@@ -282,7 +306,7 @@ class PartitionTable:
 
     def is_watermark_late(self, now: float) -> bool:
         """Return whether, for some partition, the publisher is gone or lags behind accepted data."""
-        return any(now - (state.watermark_at or 0.0) > WATERMARK_WITHIN_S for state in self._open)
+        return any(not state.served and now - (state.watermark_at or 0.0) > WATERMARK_WITHIN_S for state in self._open)
 
     def is_unanswered(self, now: float) -> bool:
         """Return whether the broker of some partition is silent."""

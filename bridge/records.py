@@ -6,7 +6,7 @@ The loop runs for every update of the system, so its checks are inlined copies o
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
@@ -93,6 +93,25 @@ class Frames(NamedTuple):
     """In the order of their offsets."""
 
 
+class RecordEncoder(Protocol):
+    """Encodes the records of a log: those of our updates, or those of a served topic."""
+
+    counts: RecordCounts
+
+    def encode(
+        self,
+        name: str,
+        position: int,
+        next_: int,
+        records: Iterable[Any],
+        *,
+        resumable: int | None = None,
+        with_data: bool = False,
+    ) -> Frames:
+        """Return the frames for ``records`` of the stream ``name``, read from offset ``position`` up to ``next_``."""
+        ...
+
+
 class Records:
     """Encodes records as frames. ``on_bad`` is called for every bad record and must limit its own output."""
 
@@ -170,12 +189,12 @@ class Records:
             greatest = {k: (digits, offset, without_data(k, value)) for k, (digits, offset, value) in greatest.items()}
         here, after = (position, next_) if resumable is None else (resumable, resumable)
         forgotten = {key: digits for key, digits in forgotten.items() if greatest[key][0] <= digits}
-        batches = _batches(name, here, here if bad else after, greatest, forgotten)
+        batches = batches_of(name, here, here if bad else after, _changes(greatest, forgotten))
         if bad:
             batches.append(feed.encode_batch(name, after, []))
         # A later update supersedes a bad record: the publisher always writes the current state.
         resyncs = [key for key in bad if key not in greatest or greatest[key][1] < bad[key]]
-        return Frames(batches, _resyncs(resyncs), watermarks)
+        return Frames(batches, resyncs_of(resyncs), watermarks)
 
     def _deletion(self, record: Record) -> bytes | None:
         """Return the update of a deletion in its tombstone; None if it has none, so that it is a position only."""
@@ -211,21 +230,7 @@ def _is_endpoint(key: bytes) -> bool:
     return len(key) <= endpoints.MAX_NAME_BYTES and key.isascii() and endpoints.is_valid(key.decode("ascii"))
 
 
-def _resyncs(keys: list[bytes]) -> list[bytes]:
-    size = feed.MAX_RESYNC
-    return [
-        feed.encode(feed.Resync([key.decode() for key in keys[start : start + size]]))
-        for start in range(0, len(keys), size)
-    ]
-
-
-def _batches(
-    name: str,
-    position: int,
-    next_: int,
-    greatest: dict[bytes, tuple[bytes, int, bytes]],
-    forgotten: Mapping[bytes, bytes],
-) -> list[bytes]:
+def _changes(greatest: Mapping[bytes, tuple[bytes, int, bytes]], forgotten: Mapping[bytes, bytes]) -> list[Change]:
     # A named tuple's constructor, without the call.
     make, gone, alive = tuple.__new__, update.GONE, update.UPDATE
     changes: list[Change] = [
@@ -234,6 +239,20 @@ def _batches(
     ]
     if forgotten:
         changes = [each._replace(kind=update.FORGOTTEN) if each.endpoint in forgotten else each for each in changes]
+    return changes
+
+
+def resyncs_of(keys: Sequence[bytes]) -> list[bytes]:
+    """Return the messages by which subscribers of endpoints fetch them."""
+    size = feed.MAX_RESYNC
+    return [
+        feed.encode(feed.Resync([key.decode() for key in keys[start : start + size]]))
+        for start in range(0, len(keys), size)
+    ]
+
+
+def batches_of(name: str, position: int, next_: int, changes: Sequence[Change]) -> list[bytes]:
+    """Return the changes as batches of the stream ``name``; the last one moves its reader to ``next_``."""
     batches = [*feed.batches_of(changes)] or [[]]
     # Only the last batch advances the position: the others lack some records below their last one.
     return [feed.encode_batch(name, next_ if batch is batches[-1] else position, batch) for batch in batches]
@@ -249,8 +268,8 @@ class BadRecordLog:
         self._suppressed = 0
         self._log = structlog.get_logger("bridge")
 
-    def __call__(self, bad: BadRecord) -> None:
-        """Log ``bad``, or count it for the next line."""
+    def __call__(self, bad: BadRecord, fault: str = "it is not an update") -> None:
+        """Log ``bad`` and its fault, or count it for the next line."""
         now = self._clock()
         self._tokens = min(float(LOG_BURST), self._tokens + (now - self._filled) / LOG_INTERVAL_S)
         self._filled = now
@@ -261,7 +280,7 @@ class BadRecordLog:
         suppressed, self._suppressed = self._suppressed, 0
         topic, _, partition = bad.name.rpartition("/")
         self._log.error(
-            "record is not an update, skipped",
+            f"record skipped: {fault}",
             topic=topic,
             partition=int(partition),
             offset=bad.offset,

@@ -24,11 +24,10 @@ from bridge.consumer import (
 from bridge.group_member import Membership
 from bridge.link import BridgeLink
 from bridge.partition_state import LogChanged, PartitionTable, ReaderOutdated
-from bridge.records import Records
-from bridge.side_channels import MapFeed, OwnersFeed
+from bridge.records import RecordEncoder
+from bridge.side_channels import MapFeed, MapSource, OwnersFeed
 from bridge.topic_watcher import TopicWatcher
 from diem.kafka.config import KafkaOptions
-from diem.kafka.map_reader import MapReader
 from diem.process.backoff import Backoff
 from diem.protocol import feed
 from diem.protocol.codes import Close
@@ -49,7 +48,7 @@ class GroupState:
     """Additional state of a bridge in a group: its membership, and the map to forward."""
 
     membership: Membership
-    map: MapReader
+    map: MapSource
 
 
 @dataclass(slots=True)
@@ -60,7 +59,7 @@ class BridgeState:
     own_group: str | None
     """Consumer group to commit positions to, unless it is the membership's."""
     watcher: TopicWatcher
-    records: Records
+    records: RecordEncoder
     group: GroupState | None = None
     """None: this bridge reads all partitions."""
     partitions: PartitionTable = field(default_factory=PartitionTable)
@@ -129,7 +128,10 @@ class FeedSession:
         while (names := bridge.names) is None:
             self._assigned.clear()
             await self._assigned.wait()
-        self.partitions = bridge.partitions = PartitionTable(names, self._resume_positions, bridge.partitions)
+        served = bridge.options.served is not None
+        self.partitions = bridge.partitions = PartitionTable(
+            names, self._resume_positions, bridge.partitions, served=served
+        )
         self._send_hello()
         side_channels = [asyncio.create_task(each.run()) for each in (self._map, self._owners) if each is not None]
         for task in side_channels:
@@ -249,7 +251,7 @@ class FeedSession:
             state.position,
             fetched.next,
             fetched.records,
-            resumable=state.resumable,
+            resumable=None if state.served else state.resumable,
             with_data=self._with_data,
         )
         await self._wait_writable()

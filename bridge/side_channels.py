@@ -4,7 +4,8 @@ Tasks started by the session: they write to its link, and share none of its stat
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import structlog
 
@@ -15,11 +16,11 @@ from diem.kafka.assignment import read_assignment
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
-from diem.kafka.map_reader import MapReader, MapRecord
+from diem.kafka.map_reader import MapRecord
 from diem.process.backoff import wait
 from diem.protocol import endpoints, feed
 from diem.protocol.assignment import STABLE, Clone
-from diem.protocol.partition_map import HEAD_KEY, START_KEY
+from diem.protocol.partition_map import HEAD_KEY, START_KEY, PartitionMap
 from diem.protocol.update import UPDATE, Change
 
 MAX_RECORDS: Final = 1000
@@ -28,10 +29,28 @@ MAX_VALUE_BYTES: Final = 512
 """The longest entry or head is under a hundred."""
 
 
+class MapSource(Protocol):
+    """The records of the partition map: of its topic, or the one that follows from the epoch of a served topic."""
+
+    on_changed: Callable[[], None]
+    records: dict[bytes, MapRecord]
+    next: int
+    caught_up: bool
+
+    @property
+    def map(self) -> PartitionMap | None:
+        """The map; None until it is known."""
+        ...
+
+    def is_current(self) -> bool:
+        """Return whether the map is not outdated."""
+        ...
+
+
 class MapFeed:
     """Sends the partition map to one reader: in full at the start, then its changes. ``name`` is its stream."""
 
-    def __init__(self, link: BridgeLink, name: str, reader: MapReader) -> None:
+    def __init__(self, link: BridgeLink, name: str, reader: MapSource) -> None:
         self.name = name
         self.caught_up = False
         """The whole map has been sent once."""

@@ -19,6 +19,9 @@ from diem.errors import ConfigurationError
 from diem.process.auth import BadKeyFile, read_secret
 from diem.process.listeners import is_loopback
 from diem.process.settings import ProcessSettings
+from diem.protocol.keys import BadKeyTemplate, KeyTemplate
+from diem.protocol.media_types import DOCUMENT
+from diem.protocol.partitioners import Partitioner
 
 _logger = structlog.get_logger("kafka")
 
@@ -27,11 +30,18 @@ class Names(NamedTuple):
     """Names of topics and groups; the prefix separates several systems in one cluster."""
 
     prefix: str
+    served: str = ""
+    """The topic of other programs that is served in place of our updates; empty without one."""
 
     @property
     def updates(self) -> str:
         """The compacted topic of endpoint updates."""
-        return f"{self.prefix}updates"
+        return self.served or f"{self.prefix}updates"
+
+    @property
+    def epochs(self) -> str:
+        """The topic of the epochs of a served topic."""
+        return f"{self.prefix}epochs"
 
     @property
     def hot(self) -> str:
@@ -90,6 +100,16 @@ PARTITIONS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
+class ServedTopic:
+    """A compacted topic of other programs that is served as it is, and how its records are read."""
+
+    name: str
+    key: KeyTemplate
+    partitioner: Partitioner = Partitioner.MURMUR2
+    media_type: str = DOCUMENT
+
+
+@dataclass(frozen=True, slots=True)
 class KafkaOptions:
     """Options of a cluster. ``partitions`` and ``replication`` are None to accept those of existing topics."""
 
@@ -104,11 +124,13 @@ class KafkaOptions:
     topic_prefix: str = DEFAULT_PREFIX
     partitions: int | None = None
     replication: int | None = None
+    served: ServedTopic | None = None
 
     @property
     def names(self) -> Names:
         """The names of topics and groups."""
-        return Names(self.topic_prefix)
+        topic = self.served and self.served.name
+        return Names(f"{self.topic_prefix}{topic}.", topic) if topic else Names(self.topic_prefix)
 
     def client_arguments(self) -> dict[str, Any]:
         """Return the connection arguments for every client class of aiokafka.
@@ -202,6 +224,30 @@ class KafkaSettings(ProcessSettings):
         validation_alias="DIEM_KAFKA_REPLICATION",
         description="Replicas of each partition. Default: those it has, or up to 3 when it is created.",
     )
+    kafka_topic: str | None = Field(
+        default=None,
+        max_length=200,
+        pattern=r"^[A-Za-z0-9._-]+$",
+        validation_alias="DIEM_KAFKA_TOPIC",
+        description="A compacted topic of your own to serve as it is, without a store (docs/topic.md).",
+    )
+    kafka_topic_key: str | None = Field(
+        default=None,
+        validation_alias="DIEM_KAFKA_TOPIC_KEY",
+        description="Names of its endpoints, such as /orders/{key}, or {id} with a member of JSON keys. Default: "
+        "/TOPIC/{key}.",
+    )
+    kafka_topic_partitioner: Partitioner = Field(
+        default=Partitioner.MURMUR2,
+        validation_alias="DIEM_KAFKA_TOPIC_PARTITIONER",
+        description="Hash by which its producers choose partitions: murmur2 of Kafka's, crc32 of librdkafka.",
+    )
+    kafka_topic_type: str = Field(
+        default=DOCUMENT,
+        pattern=r"^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$",
+        validation_alias="DIEM_KAFKA_TOPIC_TYPE",
+        description="Media type of its values.",
+    )
 
     @field_validator("kafka_bootstrap_servers")
     @classmethod
@@ -229,6 +275,25 @@ class KafkaSettings(ProcessSettings):
             raise ValueError("SASL needs DIEM_KAFKA_SASL_USERNAME and DIEM_KAFKA_SASL_PASSWORD_FILE")
         return self
 
+    @model_validator(mode="after")
+    def _key_names_endpoints(self) -> Self:
+        if self.kafka_topic_key is not None and self.kafka_topic is None:
+            raise ValueError("DIEM_KAFKA_TOPIC_KEY is for a DIEM_KAFKA_TOPIC")
+        if (self.kafka_topic or "").endswith(("updates", "updates.hot", "partition-map")):
+            raise ValueError(f"DIEM_KAFKA_TOPIC: {self.kafka_topic} has the name of a topic of DIEM's own")
+        try:
+            self.served()
+        except BadKeyTemplate as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def served(self) -> ServedTopic | None:
+        """Return the topic of other programs to serve; None without one."""
+        if self.kafka_topic is None:
+            return None
+        template = KeyTemplate.of(self.kafka_topic, self.kafka_topic_key)
+        return ServedTopic(self.kafka_topic, template, self.kafka_topic_partitioner, self.kafka_topic_type)
+
     def kafka(self) -> KafkaOptions:
         """Return the options of these settings.
 
@@ -254,6 +319,7 @@ class KafkaSettings(ProcessSettings):
             topic_prefix=self.kafka_topic_prefix,
             partitions=self.kafka_partitions,
             replication=self.kafka_replication,
+            served=self.served(),
         )
 
 

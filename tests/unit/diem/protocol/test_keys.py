@@ -22,7 +22,7 @@ def test_template_without_a_slash_is_below_the_name_of_the_topic(text: str | Non
 
 @pytest.mark.parametrize("text", ["/orders", "/or ders/{key}", "/orders/{key}/..", "//{key}"])
 def test_template_that_names_no_endpoint_is_refused(text: str) -> None:
-    with pytest.raises(BadKeyTemplate, match="it needs a placeholder|it is no name"):
+    with pytest.raises(BadKeyTemplate, match=r"it needs a placeholder|it is no name"):
         KeyTemplate(text)
 
 

@@ -252,13 +252,7 @@ class KafkaSettings(ProcessSettings):
     @field_validator("kafka_bootstrap_servers")
     @classmethod
     def _are_brokers(cls, servers: str | None) -> str | None:
-        if servers is None:
-            return None
-        named = [server.strip() for server in servers.split(",")]
-        for server in named:
-            if not _is_broker(server):
-                raise ValueError(f"brokers are host:port, separated by commas, not {server!r}")
-        return ",".join(named)
+        return None if servers is None else broker_addresses(servers)
 
     @field_validator("kafka_topic_prefix")
     @classmethod
@@ -312,7 +306,7 @@ class KafkaSettings(ProcessSettings):
             security_protocol=self.kafka_security_protocol,
             sasl_mechanism=self.kafka_sasl_mechanism,
             sasl_username=self.kafka_sasl_username,
-            sasl_password=_password(self.kafka_sasl_password_file),
+            sasl_password=read_password(self.kafka_sasl_password_file),
             ca_file=self.kafka_ca_file,
             certificate_file=self.kafka_certificate_file,
             key_file=self.kafka_key_file,
@@ -321,6 +315,15 @@ class KafkaSettings(ProcessSettings):
             replication=self.kafka_replication,
             served=self.served(),
         )
+
+
+def broker_addresses(text: str) -> str:
+    """Return addresses of brokers without blanks; raises ValueError for another text."""
+    named = [server.strip() for server in text.split(",")]
+    for server in named:
+        if not _is_broker(server):
+            raise ValueError(f"brokers are host:port, separated by commas, not {server!r}")
+    return ",".join(named)
 
 
 @functools.cache
@@ -344,7 +347,8 @@ def _is_broker(server: str) -> bool:
     return False
 
 
-def _password(file: Path | None) -> str | None:
+def read_password(file: Path | None) -> str | None:
+    """Return the password in a file; None without one. Raises ConfigurationError if it cannot be used."""
     if file is None:
         return None
     try:

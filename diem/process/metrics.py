@@ -166,6 +166,9 @@ SOURCE_FAILURES: Final = _counter(
 )
 SOURCE_RECORDS: Final = _counter("source_records", "Records of a topic, table or broker that were applied.", "source")
 SOURCE_REFUSED: Final = _counter("source_refused", "Records skipped because they could not be stored.", "source")
+SOURCE_LOST: Final = _counter(
+    "source_lost", "Records that the origin no longer had when they were to be read.", "source"
+)
 SOURCE_LAG: Final = _gauge("source_lag", "Records that are still to be read; of PostgreSQL, bytes.", "source")
 SOURCE_WATCHED: Final = _gauge("source_watched", "Watched endpoints that a source polls.", "source")
 SOURCE_UNPOLLED: Final = _gauge(

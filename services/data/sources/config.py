@@ -17,6 +17,7 @@ from services.data.files.presets import BadPreset, load_preset, presets, read_pr
 from services.data.kinds.prefixes import Prefixes
 from services.data.sources import plugins
 from services.data.sources.faults import KINDS, ConfigFault, describe, in_order, place_fault, syntax_fault
+from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.tables import (
     DataTable,
     DirectoryConfig,
@@ -46,6 +47,7 @@ DEFAULTS: Final = "diem.defaults"
 TABLES: Final[Dictionary[str, type[SourceTable]]] = {
     "directory": DirectoryConfig,
     "http": HttpConfig,
+    "kafka": KafkaTable,
 }
 """The built-in types of sources."""
 

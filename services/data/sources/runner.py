@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from typing import Any, Final
 
@@ -25,7 +26,10 @@ from services.data.limits import DATASET_BYTES
 from services.data.sources import plugins
 from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
+from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.pacing import HostPacer
+from services.data.sources.records.converter import RecordConverter
+from services.data.sources.records.table import RecordTable
 from services.data.sources.source import (
     ChangeSource,
     Claim,
@@ -137,8 +141,9 @@ class SourceRunner:
             ConfigurationError: a source, or its type, cannot be used.
         """
         pacer = HostPacer(clock)
+        converter = partial(RecordConverter, prefixes=config.prefixes, max_bytes=max_bytes)
         return cls(
-            [_make(one, clock, pacer, convert) for one in config.source],
+            [_make(one, clock, pacer, convert, converter) for one in config.source],
             {one.name: one.type for one in config.source},
             max_bytes=max_bytes,
             prefixes=config.prefixes,
@@ -307,6 +312,7 @@ class SourceRunner:
             if (intake := source.health.intake) is not None:
                 yield metrics.SOURCE_RECORDS.sample(intake.records, source.name)
                 yield metrics.SOURCE_REFUSED.sample(intake.refused, source.name)
+                yield metrics.SOURCE_LOST.sample(intake.lost, source.name)
                 if intake.lag is not None:
                     yield metrics.SOURCE_LAG.sample(intake.lag, source.name)
         for interest in self.by_interest:
@@ -423,7 +429,13 @@ def check_storable(dataset: Representation, max_bytes: int = DATASET_BYTES) -> N
             raise InvalidDataset(f"the {field} is not valid text: it has half of a surrogate pair", dataset.endpoint)
 
 
-def _make(table: SourceTable, clock: Clock, pacer: HostPacer, convert: Converter) -> Source:
+def _make(
+    table: SourceTable,
+    clock: Clock,
+    pacer: HostPacer,
+    convert: Converter,
+    converter: Callable[[RecordTable], RecordConverter],
+) -> Source | ChangeSource:
     match table:
         case DirectoryConfig():
             return DirectorySource(table, clock, convert=convert)
@@ -435,8 +447,20 @@ def _make(table: SourceTable, clock: Clock, pacer: HostPacer, convert: Converter
             if table.is_watched:
                 return WatchedSource(table, clock, pacer=pacer, convert=convert)
             return HttpSource(table, clock, pacer=pacer, convert=convert)
+        case KafkaTable():
+            module = _needing("kafka", "services.data.sources.kafka.source")
+            made: ChangeSource = module.KafkaSource(table, clock, converter(table))
+            return made
         case _:
             return _plugged_in(table, clock)
+
+
+def _needing(extra: str, module: str) -> Any:  # noqa: ANN401  # a module
+    """Import the module of a type of source; raises ConfigurationError if its packages are not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"{error.name} is not installed: pip install 'diem[{extra}]'") from error
 
 
 def _plugged_in(table: SourceTable, clock: Clock) -> Source:

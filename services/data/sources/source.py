@@ -85,6 +85,8 @@ class Intake:
     """Records skipped because they could not be stored."""
     last_refusal: str = ""
     """Place and reason of the last of these."""
+    lost: int = 0
+    """Records that the origin no longer had when they were to be read."""
     last_ms: int = 0
     """Time of the last record, in Unix ms; 0: none, or unknown."""
     lag: int | None = None
@@ -98,6 +100,7 @@ class Intake:
             "records": self.records,
             "refused": self.refused,
             "last_refusal": self.last_refusal or None,
+            "lost": self.lost,
             "last_record": iso(self.last_ms) if self.last_ms else None,
             "lag": self.lag,
         }

@@ -67,6 +67,8 @@ def _beside_the_file(path: str, info: ValidationInfo) -> str:
     return str(Path(directory) / own)
 
 
+OwnFile = Annotated[str, Field(min_length=1), AfterValidator(_beside_the_file)]
+"""A path, relative to diem.toml."""
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 Url = Annotated[str, AfterValidator(_url)]
 Unit = Annotated[str, AfterValidator(unit)]
@@ -244,7 +246,7 @@ class DataTable(SourceTable):
 class SecretFile(Table):
     """The value of a header field or parameter in a file, which is read at each request."""
 
-    file: Annotated[str, AfterValidator(_beside_the_file)] = Field(min_length=1)
+    file: OwnFile
     prefix: str = Field(default="", max_length=100)
 
 

@@ -106,11 +106,18 @@ class RecordApplier:
                 answer = await self._sink.enqueue([each.change for each in batch.made], checkpoint)
                 self._in_flight.append((batch, self._position, answer))
                 self._position = checkpoint.after
+                # To queue a batch may take no turn of the loop, and its records take milliseconds.
+                await asyncio.sleep(0)
             if refusal is not None:
                 await self.flush()
                 raise refusal
         while self._in_flight and self._in_flight[0][2].done():
             await self._settle()
+
+    @property
+    def pending(self) -> int:
+        """Number of records on their way."""
+        return sum(len(batch.records) for batch, *_ in self._in_flight)
 
     async def flush(self) -> None:
         """Wait until everything is stored; raises as :meth:`apply`."""

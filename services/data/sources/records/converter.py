@@ -60,6 +60,8 @@ class RecordConverter:
         Raises:
             DataError: it cannot be stored.
         """
+        if record.fault is not None:
+            raise record.fault
         opened = self._open(record)
         if opened is None or not all(_is_one_of(get(opened), texts) for get, texts in self._where):
             return None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from services.data.errors import InvalidDataset
+from services.data.errors import DataError, InvalidDataset
 
 MISSING: Final = object()
 """The part of a record at a path that it does not have."""
@@ -20,7 +20,7 @@ class Record:
         position: after it, in the source's format. value: a JSON value, text or bytes; ``MISSING``: the end of an
         endpoint. key: a JSON value or text; None without one. raw: the JSON text, of which ``json_text.load`` has made
         the value; None: it is of another format. headers: texts by name. names: of its origin, such as the topic.
-        time_ms: when it was written, in Unix ms; 0: unknown.
+        time_ms: when it was written, in Unix ms; 0: unknown. fault: why it cannot be decoded; None: it can.
     """
 
     position: str
@@ -30,6 +30,12 @@ class Record:
     headers: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     time_ms: int = 0
+    fault: DataError | None = None
+
+
+def is_of_key(path: str) -> bool:
+    """Return whether a path leads to the key."""
+    return path.partition("/")[0] == "key"
 
 
 def getter(path: str) -> Getter:

@@ -72,7 +72,7 @@ def test_a_default_configuration_must_be_the_only_one(monkeypatch: pytest.Monkey
         ("PT60M", "PT7H", 'line 7, [[source]] 1 "prices", resolution: the day is not a whole number'),
         ('"/my/prices"', '"my/prices"', 'line 5, [[source]] 1 "prices", endpoint: it must be'),
         ("time_scale = 60.0", "time_scale = '1'", "line 11, [[source]] 2, time_scale: expected a number"),
-        ('"simulation"', '"kafka"', "line 9, [[source]] 2: unknown type 'kafka'; known are 'directory'"),
+        ('"simulation"', '"nats"', "line 9, [[source]] 2: unknown type 'nats'; known are 'directory'"),
         (
             '"simulation"',
             '"simulatoin"',

@@ -14,6 +14,7 @@ from services.data.errors import DataError
 from services.data.files.mapping import Mapping
 from services.data.kinds import Representation
 from services.data.sources import config, plugins
+from services.data.sources.records.table import RecordTable
 from services.data.sources.runner import SourceRunner
 from services.data.sources.tables import DataTable
 from tests.support.file_threads import FILES
@@ -22,6 +23,10 @@ from tests.unit.services.data.sources.toml import assert_fault, write
 
 DOCS = (Path(__file__).parents[5] / "docs" / "sources.md").read_text()
 ENERGY = (Path(__file__).parents[5] / "docs" / "energy.md").read_text()
+
+
+COMMON = {"kafka": RecordTable}
+"""Tables of which the keys are described for several types."""
 
 
 def blocks(language: str, docs: str = DOCS) -> list[str]:
@@ -40,10 +45,10 @@ def rows(heading: str, docs: str = DOCS) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["http", "directory", "simulation"])
+@pytest.mark.parametrize("kind", ["http", "directory", "kafka", "simulation"])
 def test_every_field_of_a_type_is_described_with_its_default(kind: str) -> None:
     fields = (SimulationConfig if kind == "simulation" else config.TABLES[kind]).model_fields
-    common = {"type", "name"} if kind == "simulation" else set(DataTable.model_fields)
+    common = {"type", "name"} if kind == "simulation" else set(COMMON.get(kind, DataTable).model_fields)
     described = rows("The simulated", ENERGY) if kind == "simulation" else rows(f"`{kind}`")
     assert set(described) == set(fields) - common
     for name, cells in described.items():
@@ -69,7 +74,7 @@ def test_the_examples_can_be_used(tmp_path: Path) -> None:
     examples = [
         text for text in (*blocks("toml"), *blocks("toml", ENERGY)) if "[[source]]" in text and "loadavg" not in text
     ]
-    assert len(examples) == 7
+    assert len(examples) == 8
     read = config.load(write(tmp_path, "\n".join(examples)))
     assert [source.name for source in SourceRunner.configured(read, ManualClock(), convert=FILES.convert)._sources] == [
         s.name for s in read.source
@@ -136,7 +141,7 @@ def test_a_fault_in_the_table_of_a_plugin_is_named_with_its_place(tmp_path: Path
 def test_an_unknown_type_is_reported_with_the_known_ones(tmp_path: Path, plugin: str) -> None:
     with pytest.raises(
         config.BadConfig,
-        match=r"'loadavg2' \(did you mean `loadavg`\?\); known are 'directory', 'http', 'loadavg', 'simulation'$",
+        match=r"'loadavg2' \(did you mean `loadavg`\?\); known are 'directory', 'http', 'kafka', 'loadavg', 'sim",
     ):
         config.load(write(tmp_path, plugin.replace('"loadavg"', '"loadavg2"')))
 

@@ -1,0 +1,243 @@
+"""The source of Kafka topics."""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from diem.errors import ConfigurationError
+from diem.kafka.client import connected_client, raised_in_library, silence_library_log
+from diem.kafka.errors import KafkaUnavailable
+from diem.process.clock import Clock
+from services.data.errors import DataError, InvalidDataset
+from services.data.sources.kafka.decoder import RecordDecoder
+from services.data.sources.kafka.formats import PLAIN
+from services.data.sources.kafka.positions import Beginning, Partition, Position, beginnings
+from services.data.sources.kafka.reader import Layout, PartitionReader, find_layout, open_reader
+from services.data.sources.kafka.table import KafkaTable
+from services.data.sources.records.applier import BATCH, RecordApplier
+from services.data.sources.records.attempts import InputFailed, keep_trying
+from services.data.sources.records.converter import RecordConverter
+from services.data.sources.source import ChangeSink, Fault, Health, Intake
+from services.data.store import Checkpoint
+
+CHECK_EVERY_S: Final = 2.0
+"""Interval at which partitions and ids of the topics are described."""
+IDLE_MS: Final = 200
+"""Longest wait for records; then the answers of the store are looked at."""
+REPLAN_S: Final = 0.5
+"""Pause before the bounds of the logs are asked for again, if an offset is out of range."""
+SAMPLES: Final = 20
+"""Records of each partition in a trial."""
+MAX_SAMPLED: Final = 24
+"""Partitions in a trial."""
+SAMPLE_S: Final = 10.0
+Find = Callable[[], Awaitable[Layout]]
+
+_logger = structlog.get_logger(__name__)
+
+
+class KafkaSource:
+    """Reads the partitions of topics, each from its stored position."""
+
+    def __init__(self, table: KafkaTable, clock: Clock, converter: RecordConverter) -> None:
+        self.name = table.name
+        self.claims = table.claims
+        self._intake = Intake()
+        self.health = Health(table.name, clock, intake=self._intake)
+        self._table = table
+        self._converter = converter
+
+    async def consume(self, sink: ChangeSink) -> None:
+        """Read until cancelled."""
+        silence_library_log()
+        await keep_trying(self.health, partial(self._attempt, sink))
+
+    async def try_once(self, sink: ChangeSink) -> None:
+        """Read the last records of each topic."""
+        silence_library_log()
+        try:
+            async with asyncio.timeout(SAMPLE_S), self._failing():
+                faults, count = await self._try_samples(sink)
+        except TimeoutError:
+            self.health.failed(f"no answer within {SAMPLE_S:g} s", fault=Fault.UNREACHABLE)
+        except InputFailed as error:
+            self.health.failed(str(error), fault=Fault.UNREACHABLE)
+        else:
+            if faults and (self._table.on_invalid == "stop" or len(faults) == count):
+                first = f"{len(faults)} of the last {count} records cannot be stored: {faults[0]}"
+                self.health.failed(first, fault=Fault.INVALID, errors=faults)
+            else:
+                self.health.succeeded()
+
+    async def position_at(self, part: str, text: str) -> str:
+        """Return the position of an offset in a partition, such as ``orders/0``, whose topic is there now."""
+        if not text.isdecimal():
+            return str(Position.parse(text))
+        async with self._failing(), connected_client(self._table.options()) as client:
+            layout = await find_layout(client, self._table)
+        for partition, topic_id in layout.topics.items():
+            if partition.part == part:
+                return str(Position(topic_id, int(text)))
+        raise InvalidDataset(f"the source has no partition {part}")
+
+    @contextlib.asynccontextmanager
+    async def _failing(self) -> AsyncIterator[None]:
+        """Raise errors of the client as InputFailed."""
+        try:
+            yield
+        except KafkaUnavailable as error:
+            raise InputFailed(str(error).replace("DIEM_KAFKA_CA_FILE", "ca_file")) from error
+        except ConfigurationError as error:
+            raise InputFailed(str(error)) from error
+        except (KafkaError, OSError, TimeoutError) as error:
+            text = f"Kafka at {self._table.bootstrap_servers}: {type(error).__name__} {error}".strip()
+            raise InputFailed(text) from error
+        except Exception as error:
+            # Of a connection that ends in the middle of an answer.
+            if not raised_in_library(error):
+                raise
+            raise InputFailed(f"Kafka's client: {type(error).__name__} {error}".strip()) from error
+
+    def _decoder(self) -> RecordDecoder:
+        return RecordDecoder(self._table, PLAIN[self._table.format], PLAIN[self._table.key_format])
+
+    async def _attempt(self, sink: ChangeSink) -> None:
+        async with self._failing():
+            options = self._table.options()
+            async with connected_client(options) as client:
+                while True:
+                    layout = await find_layout(client, self._table)
+                    if not layout.topics:
+                        raise InputFailed("; ".join(layout.missing) or "the topics have no partition")
+                    async with open_reader(options, [*layout.topics]) as reader:
+                        await self._read(sink, reader, layout, partial(find_layout, client, self._table))
+
+    async def _read(self, sink: ChangeSink, reader: PartitionReader, layout: Layout, find: Find) -> None:
+        """Read partitions until there are others, or an offset is out of range."""
+        bounds = await reader.bounds(layout.topics, self._table.starts_at)
+        begins = beginnings(await sink.positions(), bounds)
+        await self._begin(sink, begins)
+        reader.seek({partition: each.position.offset for partition, each in begins.items()})
+        appliers = {
+            partition: RecordApplier(
+                self._converter,
+                sink,
+                self.health,
+                skips=self._table.on_invalid == "skip",
+                part=partition.part,
+                position=str(beginning.position),
+            )
+            for partition, beginning in begins.items()
+        }
+        watching = asyncio.create_task(self._watch(layout, find))
+        try:
+            await self._apply_all(reader, appliers, layout, watching)
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+            await asyncio.gather(*(each.close() for each in appliers.values()))
+
+    async def _begin(self, sink: ChangeSink, begins: Mapping[Partition, Beginning]) -> None:
+        """Store the positions at which partitions begin, as far as they are others than the stored ones."""
+        answers = []
+        for partition, each in begins.items():
+            if (after := str(each.position)) != each.before:
+                answers.append(await sink.enqueue([], Checkpoint(partition.part, each.before, after)))
+        for answer in answers:
+            await answer
+        for partition, each in begins.items():
+            if each.reason:
+                self._intake.lost += each.lost
+                place = {"source": self.name, "part": partition.part, "before": each.before}
+                _logger.warning(each.reason, **place, after=str(each.position), lost=each.lost)
+
+    async def _apply_all(
+        self,
+        reader: PartitionReader,
+        appliers: Mapping[Partition, RecordApplier],
+        layout: Layout,
+        watching: "asyncio.Task[None]",
+    ) -> None:
+        decoder, time = self._decoder(), asyncio.get_running_loop().time
+        was_caught_up, settle_at = False, time()
+        while not watching.done():
+            found = await reader.read(IDLE_MS)
+            if found is None:
+                await asyncio.sleep(REPLAN_S)
+                return
+            for partition, raw in found.items():
+                for first in range(0, len(raw), BATCH):
+                    batch = raw[first : first + BATCH]
+                    await appliers[partition].apply(await decoder.decode(partition, layout.topics[partition], batch))
+            if found and time() < settle_at:
+                continue
+            settle_at = time() + IDLE_MS / 1000
+            for each in appliers.values():
+                await (each.apply(()) if found else each.flush())
+            lag = await reader.lag()
+            self._intake.lag = None if lag is None else lag + sum(each.pending for each in appliers.values())
+            caught_up = not found and self._intake.lag == 0
+            if caught_up and not was_caught_up:
+                self._works(layout)
+            was_caught_up = caught_up
+        watching.result()
+
+    async def _watch(self, layout: Layout, find: Find) -> None:
+        """Return once there are other partitions, or topics of other ids."""
+        while True:
+            await asyncio.sleep(CHECK_EVERY_S)
+            found = await find()
+            if found.topics != layout.topics:
+                return
+            self._works(found)
+
+    def _works(self, layout: Layout) -> None:
+        if layout.missing:
+            times = int(self.health.error is None)
+            self.health.failed("; ".join(layout.missing), times=times, fault=Fault.UNREACHABLE)
+        else:
+            self.health.succeeded()
+
+    async def _try_samples(self, sink: ChangeSink) -> tuple[list[str], int]:
+        """Apply the last records of each topic; return the faults of those that cannot be, and how many there were."""
+        faults: list[str] = []
+        options, decoder, count = self._table.options(), self._decoder(), 0
+        async with connected_client(options) as client:
+            layout = await find_layout(client, self._table)
+            if layout.missing:
+                raise InputFailed("; ".join(layout.missing))
+        async with open_reader(options, [*layout.topics]) as reader:
+            for partition, raw in (await _samples(reader, layout)).items():
+                records = await decoder.decode(partition, layout.topics[partition], raw)
+                count += len(records)
+                good = []
+                for record in records:
+                    try:
+                        self._converter.convert(record)
+                        good.append(record)
+                    except DataError as error:
+                        faults.append(f"{partition.part}, before {record.position}: {error}")
+                applier = RecordApplier(
+                    self._converter, sink, self.health, skips=False, part=partition.part, position=None
+                )
+                await applier.apply(good)
+                await applier.flush()
+        return faults, count
+
+
+async def _samples(reader: PartitionReader, layout: Layout) -> dict[Partition, list[Any]]:
+    """Return the last records of each topic, by partition."""
+    bounds = await reader.bounds(layout.topics, "earliest")
+    full = [partition for partition, each in bounds.items() if each.end > each.begin][:MAX_SAMPLED]
+    reader.seek({each: max(bounds[each].begin, bounds[each].end - SAMPLES) for each in full})
+    found: dict[Partition, list[Any]] = defaultdict(list)
+    while full and await reader.lag() != 0:
+        for partition, raw in (await reader.read(IDLE_MS) or {}).items():
+            found[partition] = [*found[partition], *raw][-SAMPLES:]
+    return found

@@ -338,6 +338,7 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         _refused(plan),
         _rest("= /v1/data", plan.per_address, _UNBOUNDED),
         _rest("= /v1/files", plan.per_address, _UNBOUNDED),
+        _rest("/v1/hooks/", plan.per_address, _UNBOUNDED),
         _rest("/v1/data/", DATA_READS * plan.per_address, _UNBOUNDED, *_caching(plan)),
         _rest("/", plan.per_address, BODY_BYTES),
     )

@@ -164,8 +164,12 @@ SOURCE_POLLS: Final = _counter("source_polls", "Polls of a source that succeeded
 SOURCE_FAILURES: Final = _counter(
     "source_failures", "Faults of a source: polls that failed, or files that became invalid.", "source"
 )
-SOURCE_RECORDS: Final = _counter("source_records", "Records of a topic, table or broker that were applied.", "source")
-SOURCE_REFUSED: Final = _counter("source_refused", "Records skipped because they could not be stored.", "source")
+SOURCE_RECORDS: Final = _counter(
+    "source_records", "Records of a topic, table, broker or webhook that were applied.", "source"
+)
+SOURCE_REFUSED: Final = _counter(
+    "source_refused", "Records skipped or refused because they could not be stored.", "source"
+)
 SOURCE_LOST: Final = _counter(
     "source_lost", "Records that the origin no longer had when they were to be read.", "source"
 )

@@ -47,6 +47,8 @@ class SecurityEvent(StrEnum):
     """A revoked or expired key, with the right secret."""
     WRONG_TOKEN = "wrong_token"  # noqa: S105 - a label
     """An invalid client token; ``code`` is the close code or the HTTP status."""
+    WRONG_SIGNATURE = "wrong_signature"
+    """A delivery of a webhook that its secret did not sign."""
     FORBIDDEN = "forbidden"
     """A valid key or token without the right to the request; ``code`` is the problem document's."""
     RATE_EXCEEDED = "rate_exceeded"

@@ -103,6 +103,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         access=access,
         sources=sources.public_status,
         files=user_files,
+        hooks=sources.webhooks,
     )
     feed, interests = FeedServer(store), InterestPort(sources.by_interest)
     store.index.subscribe(feed.changed)

@@ -5,6 +5,7 @@ tests are a part of `make test` with a process of their own (`tests.run`). The e
 varies, one thing after the other, so that also what succeeds is fuzzed: invented points are never ascending.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -27,7 +28,7 @@ from schemathesis.schemas import BaseSchema
 from starlette.types import Receive, Scope, Send
 
 from diem.process.auth import SharedKey
-from diem.process.clock import SystemClock
+from diem.process.clock import Clock, SystemClock
 from diem.process.limits import RateLimit
 from diem.protocol.media_types import CSV, DOCUMENT, JSON_PATCH, MERGE_PATCH, POINTS_PATCH, SERIES
 from services.data.access.access import Access
@@ -35,14 +36,19 @@ from services.data.access.keys import ApiKeys, new_key
 from services.data.access.plans import AccessPlan, AccessPlans
 from services.data.api import ApiOptions, make_api
 from services.data.api.files import PATH as FILES
-from services.data.api.guard import Guard
+from services.data.api.guard import HOOKS, Guard
 from services.data.api.page import openapi
 from services.data.api.write_stream import NDJSON
 from services.data.kinds import Body, Representation, kind_of
+from services.data.sources.records.converter import RecordConverter
+from services.data.sources.runner import SourceRunner
+from services.data.sources.webhook.source import WebhookSource
+from services.data.sources.webhook.table import WebhookConfig
 from services.data.store import Store
 from tests.support.file_threads import FileThreads
 
 KEY = "a-write-key-of-the-tests"
+HOOK = "shop"
 PLANS = AccessPlans([AccessPlan("fuzz", per_minute=10**6, per_day=10**6)])
 API_KEY, API_TEXT = new_key("the tests", "fuzz", 0)
 CONDITION = re.compile(openapi()["components"]["parameters"]["IfMatch"]["schema"]["pattern"])
@@ -76,16 +82,42 @@ class Served:
             options = ApiOptions(Path(directory), hosts=frozenset({asgi.HOST}), rate=fast, loopback_rate=fast)
             async with store.serving():
                 clock = SystemClock()
+                hook = _webhook(Path(directory), clock)
+                running = asyncio.create_task(SourceRunner([hook]).run(store.writer.put, None, store))
                 access = Access(PLANS, ApiKeys([API_KEY]), store, clock)
                 await store.writer.put([*EXAMPLES_BY_TYPE.values()])
                 self._api = make_api(
-                    store, SharedKey(KEY), lambda _endpoint: None, options, clock, access=access, files=FileThreads()
+                    store,
+                    SharedKey(KEY),
+                    lambda _endpoint: None,
+                    options,
+                    clock,
+                    access=access,
+                    files=FileThreads(),
+                    hooks={hook.name: hook},
                 ).app
                 await receive()
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
                 await access.close()
+                running.cancel()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _webhook(directory: Path, clock: Clock) -> WebhookSource:
+    """Return the webhook in the description, whose secret is the write key."""
+    secret = directory / "hook.key"
+    secret.write_text(KEY)
+    secret.chmod(0o600)
+    fields = {
+        "type": "webhook",
+        "name": HOOK,
+        "scheme": "bearer",
+        "endpoint": "/hooked/body",
+        "secret": {"file": str(secret)},
+    }
+    table = WebhookConfig.model_validate(fields)
+    return WebhookSource(table, clock, RecordConverter(table))
 
 
 def _described() -> BaseSchema:
@@ -167,6 +199,8 @@ def ended() -> Iterator[None]:
 def _make_likely(case: schemathesis.Case[Any]) -> None:
     """Have half of the endpoints be one that is there, one condition at most, and times ascend on the grid."""
     place: Any = case.path_parameters
+    if case.path.startswith(HOOKS):
+        place["name"] = HOOK
     if case.method != "GET" and "If-None-Match" in (case.headers or {}):
         case.headers.pop("If-Match", None)
     body: Any = case.body

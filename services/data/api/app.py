@@ -31,9 +31,10 @@ from services.data.api.fast_reads import FastReads
 from services.data.api.fast_writes import FastWrites
 from services.data.api.files import PATH as FILES
 from services.data.api.files import FilesApi
-from services.data.api.guard import KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard, by_writer
+from services.data.api.guard import HOOKS, KEY_SET, LOOPBACK_NAMES, TOKENS, USAGE, Guard, by_writer
 from services.data.api.history import PREFIX as HISTORY
 from services.data.api.history import HistoryApi
+from services.data.api.hooks import HooksApi
 from services.data.api.page import Page
 from services.data.api.reads import DataReads, ReadApi
 from services.data.api.requests import PREFIX
@@ -44,6 +45,7 @@ from services.data.api.write_stream import StreamApi
 from services.data.files.suggestion import FileWork
 from services.data.kinds.prefixes import Prefixes
 from services.data.limits import CONCURRENT_READS, DATASET_BYTES, READ_RATE, READ_RATE_LOOPBACK
+from services.data.sources.webhook.source import WebhookSource
 from services.data.store import Store
 
 
@@ -101,6 +103,7 @@ def make_api(
     access: Access | None = None,
     sources: SourcesStatus = no_sources,
     files: FileWork,
+    hooks: Mapping[str, WebhookSource] | None = None,
 ) -> Api:
     """Return the application of the public listener: the routes behind their guard, and their fast paths."""
     clock = clock or SystemClock()
@@ -111,6 +114,7 @@ def make_api(
     cors = Cors(options.cors_origins)
     reads = DataReads(store, clock, cors, public=options.public)
     tokens = TokensApi(access)
+    rate_limiter = AddressRateLimiter(options.rate, options.loopback_rate)
     admitted = AdmittedPages(cors, options.client_origins)
     page = Page(
         options.page_dir,
@@ -134,6 +138,7 @@ def make_api(
             Route(_ENDPOINT, by_writer(data.post), methods=["POST"]),
             Route(_ENDPOINT, by_writer(data.delete), methods=["DELETE"]),
             Route(HISTORY + "/{endpoint:rest}", HistoryApi(store).versions, methods=["GET"]),
+            Route(HOOKS + "{name}", HooksApi(hooks or {}, rate_limiter, clock).post, methods=["POST"]),
             Route(USAGE, UsageApi(access, clock).usage, methods=["GET"]),
             Route(TOKENS, tokens.mint, methods=["POST"]),
             Route(KEY_SET, tokens.keys, methods=["GET"]),
@@ -158,7 +163,7 @@ def make_api(
     guard = Guard(
         application,
         hosts=options.hosts,
-        rate_limiter=AddressRateLimiter(options.rate, options.loopback_rate),
+        rate_limiter=rate_limiter,
         write_access=write_access,
         access=access,
         anonymous=options.anonymous,

@@ -96,6 +96,7 @@ READ_HEADERS: Final = (*SECURITY_HEADERS, (b"cross-origin-resource-policy", b"sa
 USAGE: Final = "/v1/usage"
 TOKENS: Final = "/v1/tokens"
 KEY_SET: Final = "/v1/tokens/keys"
+HOOKS: Final = "/v1/hooks/"
 CACHED_HOSTS: Final = 64
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -110,8 +111,8 @@ class Guard(RestMiddleware):
 
     Requests with a foreign name in Host are refused, as a protection from DNS rebinding. ``*`` in ``hosts`` allows any.
     Writes with a write key are limited by its terms, requests with an API key below ``/v1/`` by the key's plan, all
-    others by the rate of the client's address, charged for the cost of answers. At most ``concurrent_reads`` requests
-    of readers below ``/v1/`` run at once.
+    others by the rate of the client's address, charged for the cost of answers. Deliveries of webhooks are charged
+    until they are verified. At most ``concurrent_reads`` requests of readers below ``/v1/`` run at once.
     """
 
     def __init__(
@@ -160,6 +161,9 @@ class Guard(RestMiddleware):
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self.is_own_host(hosts[0]):
             admitted = _Admission(problem(400, "host", "this service does not have the name in the Host header"))
+        elif scope["path"].startswith(HOOKS) and scope["method"] == "POST":
+            # Verified by its signature, once its body is there: an Authorization field is none of a key here.
+            admitted = _Admission(self._beyond_rate(scope) or self._app)
         elif self.is_privileged(scope):
             if scope["method"] in _CHANGES:
                 return self._written

@@ -30,6 +30,7 @@ from services.data.sources.tables import (
     SecretFile,
     SourceTable,
 )
+from services.data.sources.webhook.table import WebhookConfig
 from services.data.toml_table import Table
 
 __all__ = [
@@ -48,6 +49,7 @@ TABLES: Final[Dictionary[str, type[SourceTable]]] = {
     "directory": DirectoryConfig,
     "http": HttpConfig,
     "kafka": KafkaTable,
+    "webhook": WebhookConfig,
 }
 """The built-in types of sources."""
 
@@ -279,6 +281,7 @@ _NESTED: Final[Dictionary[str, type[BaseModel]]] = {
     "mapping": Mapping,
     "pages": PagesTable,
     "query": SecretFile,
+    "secret": SecretFile,
 }
 """Tables within a ``[[source]]``."""
 

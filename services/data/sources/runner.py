@@ -44,7 +44,9 @@ from services.data.sources.source import (
     TrialSource,
 )
 from services.data.sources.tables import DirectoryConfig, HttpConfig, SourceTable
-from services.data.store import Accepted, Change, Checkpoint, Deletion, Patch, Store, Write
+from services.data.sources.webhook.source import WebhookSource
+from services.data.sources.webhook.table import WebhookConfig
+from services.data.store import Accepted, Change, Checkpoint, Deletion, IdempotencyKey, Patch, Store, Write
 
 
 @dataclass(eq=False)
@@ -148,6 +150,11 @@ class SourceRunner:
             max_bytes=max_bytes,
             prefixes=config.prefixes,
         )
+
+    @property
+    def webhooks(self) -> Mapping[str, WebhookSource]:
+        """The webhooks by name."""
+        return {each.name: each for each in self._sources if isinstance(each, WebhookSource)}
 
     async def run(self, sink: Sink, stored: StoredState | None = None, changes: Store | None = None) -> None:
         """Run every source until cancelled.
@@ -342,13 +349,15 @@ class _StoreSink:
         """Return the stored positions."""
         return await self._store.reader.positions(self._source)
 
-    async def enqueue(self, changes: Sequence[Change], checkpoint: Checkpoint) -> "asyncio.Future[list[Accepted]]":
+    async def enqueue(
+        self, changes: Sequence[Change], checkpoint: Checkpoint | None, *, key: IdempotencyKey | None = None
+    ) -> "asyncio.Future[list[Accepted]]":
         """Queue changes of claimed endpoints."""
         for index, change in enumerate(changes):
             if self._runner.claims.owner_of(change.endpoint) != self._source:
                 fault = InvalidDataset(f"{change.endpoint} is not claimed by the source {self._source!r}")
                 raise ChangeRefused(index, fault)
-        answer = await self._store.writer.queue(Write(changes, self._source, checkpoint=checkpoint))
+        answer = await self._store.writer.queue(Write(changes, self._source, key, checkpoint=checkpoint))
         answer.add_done_callback(self._count)
         return answer
 
@@ -368,9 +377,11 @@ class _TrialSink:
         """Return no position: a trial reads a sample as configured."""
         return {}
 
-    async def enqueue(self, changes: Sequence[Change], checkpoint: Checkpoint) -> "asyncio.Future[list[Accepted]]":
+    async def enqueue(
+        self, changes: Sequence[Change], checkpoint: Checkpoint | None, *, key: IdempotencyKey | None = None
+    ) -> "asyncio.Future[list[Accepted]]":
         """Pass on the contents, those of new series for their points."""
-        del checkpoint
+        del checkpoint, key
         made = [each.initial if isinstance(each, Patch) else each for each in changes if not isinstance(each, Deletion)]
         await self._sink([each for each in made if each is not None], source=self._source)
         answer: asyncio.Future[list[Accepted]] = asyncio.get_running_loop().create_future()
@@ -451,6 +462,8 @@ def _make(
             module = _needing("kafka", "services.data.sources.kafka.source")
             made: ChangeSource = module.KafkaSource(table, clock, converter(table))
             return made
+        case WebhookConfig():
+            return WebhookSource(table, clock, converter(table))
         case _:
             return _plugged_in(table, clock)
 

@@ -15,7 +15,7 @@ from diem.protocol.update import iso
 from services.data.errors import EndpointDeleted, StoreUnavailable, UnknownEndpoint
 from services.data.kinds import SERIES, Representation, Stored
 from services.data.kinds.series import WRITTEN_TOGETHER
-from services.data.store.write_plan import Accepted, Change, Checkpoint
+from services.data.store.write_plan import Accepted, Change, Checkpoint, IdempotencyKey
 
 MAX_ERROR: Final = 300
 """Maximum length of a kept error text, possibly written by the failing side."""
@@ -52,10 +52,12 @@ class ChangeSink(Protocol):
         """Return the stored position of each part; raises StoreUnavailable."""
         ...
 
-    async def enqueue(self, changes: Sequence[Change], checkpoint: Checkpoint) -> "asyncio.Future[list[Accepted]]":
+    async def enqueue(
+        self, changes: Sequence[Change], checkpoint: Checkpoint | None, *, key: IdempotencyKey | None = None
+    ) -> "asyncio.Future[list[Accepted]]":
         """Queue changes, to be stored in order, all or none; return their answer to come, once there is room for them.
 
-        Changes that follow may be queued before it. It raises:
+        Changes that follow may be queued before it. Those with the ``key`` of earlier ones get their answer. It raises:
 
             CheckpointMoved: they do not follow the stored position: read :meth:`positions` again.
             ChangeRefused: one of them is refused, as its index and error say.

@@ -269,11 +269,16 @@ _OF_THE_CLIENT: Final = frozenset(
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 
 
+def header_name(name: str) -> str:
+    """Return the name of a header field; raises ValueError for any other text."""
+    if _HEADER.fullmatch(name) is None:
+        raise ValueError(f"{name[:40]!r} is not the name of a header field")
+    return name
+
+
 def _headers(headers: dict[str, str | SecretFile]) -> dict[str, str | SecretFile]:
     for name, value in headers.items():
-        if _HEADER.fullmatch(name) is None:
-            raise ValueError(f"{name[:40]!r} is not the name of a header field")
-        if name.lower() in _OF_THE_CLIENT:
+        if header_name(name).lower() in _OF_THE_CLIENT:
             raise ValueError(f"the HTTP client sets {name} itself")
         if name.lower() == "content-type":
             raise ValueError(f"use content_type, beside body, for {name}")

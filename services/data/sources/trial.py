@@ -16,6 +16,7 @@ from services.data.sources.config import Config
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Fault, Health
 from services.data.sources.tables import DataTable, DirectoryConfig, HttpConfig, SourceTable
+from services.data.sources.webhook.table import WebhookConfig
 
 
 class PublishedData(NamedTuple):
@@ -102,6 +103,8 @@ def _remedy(table: SourceTable, fault: Fault | None) -> str | None:
             return "let this user read the directory and its files"
         case HttpConfig(), Fault.UNREACHABLE:
             return "correct `url`, or check its server; a running DIEM tries again by itself"
+        case WebhookConfig(), Fault.UNREACHABLE:
+            return "put the secret that the sender shows into the file, readable by its owner alone"
         case DataTable(), Fault.INVALID:
             return "correct the data, or what diem.toml says of it (unit, resolution, quantity, zone, mapping)"
     return None
@@ -114,4 +117,6 @@ def _where_data_comes_from(table: SourceTable) -> str | None:
         return f"no data yet: there is {wanted} in {table.path}"
     if isinstance(table, HttpConfig) and table.is_watched:
         return f"endpoints are polled while they are watched: `--watch {table.prefix}/NAME` reads one"
+    if isinstance(table, WebhookConfig):
+        return f"no data yet: it comes with requests to POST /v1/hooks/{table.name}"
     return "no data yet"

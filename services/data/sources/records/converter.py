@@ -49,6 +49,7 @@ class RecordConverter:
         """Fixed texts, and paths between them."""
         self._getters = [(path, getter(path)) for path in self._parts[1::2]]
         self._where = [(getter(path), texts) for path, texts in table.wanted().items()]
+        self._gone = [(getter(path), texts) for path, texts in table.ending().items()]
         self._value: Getter | None = None if table.value is None else getter(table.value)
         self._time: Getter | None = None if table.time is None else getter(table.time)
         self._step = parse_resolution(table.resolution or IRREGULAR)
@@ -66,7 +67,8 @@ class RecordConverter:
         if opened is None or not all(_is_one_of(get(opened), texts) for get, texts in self._where):
             return None
         endpoint = self.endpoint_of(opened)
-        if opened.value is MISSING:
+        ends = self._gone and all(_is_one_of(get(opened), texts) for get, texts in self._gone)
+        if ends or opened.value is MISSING:
             return Deletion(endpoint, missing_ok=True)
         if self._table.kind == "series":
             return SeriesPoint(endpoint, self._point_of(endpoint, opened))

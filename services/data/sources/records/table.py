@@ -1,7 +1,7 @@
 """The keys of ``[[source]]`` that all sources of records share."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -51,6 +51,9 @@ class RecordTable(SourceTable):
     )
     where: dict[Column, str | list[str]] = Field(
         default={}, max_length=16, description="Only records with one of these texts at these paths."
+    )
+    gone: dict[Column, str | list[str]] = Field(
+        default={}, max_length=16, description="Records with one of these texts at these paths end their endpoint."
     )
     time: Column | None = Field(
         default=None, description="Path of a point's time. Default: when the record was written."
@@ -106,4 +109,12 @@ class RecordTable(SourceTable):
 
     def wanted(self) -> dict[str, frozenset[str]]:
         """Return the texts of ``where``, by path."""
-        return {path: frozenset([one] if isinstance(one, str) else one) for path, one in self.where.items()}
+        return _texts(self.where)
+
+    def ending(self) -> dict[str, frozenset[str]]:
+        """Return the texts of ``gone``, by path."""
+        return _texts(self.gone)
+
+
+def _texts(given: Mapping[str, str | list[str]]) -> dict[str, frozenset[str]]:
+    return {path: frozenset([one] if isinstance(one, str) else one) for path, one in given.items()}

@@ -486,3 +486,22 @@ def test_the_longest_prefix_decides_in_whole_segments() -> None:
     names = ["/a", "/a/x", "/a/b", "/a/b/c", "/ab", "/c"]
     assert [limits.limit(name) for name in names] == [1, 1, 2, 2, 100, 100]
     assert limits.greatest == 100
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ('scheme = "hmac"', "header and scheme = 'hmac' belong together"),
+        ('header = "X-Shop"', "header and scheme = 'hmac' belong together"),
+        ('encoding = "hex"', "encoding needs scheme = 'hmac'"),
+        ('id_header = "X-Id"', "id_header needs scheme = 'hmac' or 'bearer': this one has an id of its own"),
+        ('scheme = "hmac"\nheader = "X Shop"', "'X Shop' is not the name of a header field"),
+        ('on_invalid = "stop"', "expected 'refuse' or 'skip'"),
+    ],
+)
+def test_faults_of_a_webhook_are_named(tmp_path: Path, fields: str, fault: str) -> None:
+    table = '[[source]]\ntype = "webhook"\nname = "shop"\nendpoint = "/orders/{id}"\nsecret = { file = "shop.key" }\n'
+    file = write(tmp_path, table + fields)
+    with pytest.raises(BadConfig) as caught:
+        load(file)
+    assert fault in str(caught.value)

@@ -16,17 +16,13 @@ from services.data.kinds import Representation
 from services.data.sources import config, plugins
 from services.data.sources.records.table import RecordTable
 from services.data.sources.runner import SourceRunner
-from services.data.sources.tables import DataTable
+from services.data.sources.tables import DataTable, SourceTable
 from tests.support.file_threads import FILES
 from tests.support.patience import PATIENCE_S
 from tests.unit.services.data.sources.toml import assert_fault, write
 
 DOCS = (Path(__file__).parents[5] / "docs" / "sources.md").read_text()
 ENERGY = (Path(__file__).parents[5] / "docs" / "energy.md").read_text()
-
-
-COMMON = {"kafka": RecordTable}
-"""Tables of which the keys are described for several types."""
 
 
 def blocks(language: str, docs: str = DOCS) -> list[str]:
@@ -45,16 +41,21 @@ def rows(heading: str, docs: str = DOCS) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["http", "directory", "kafka", "simulation"])
+@pytest.mark.parametrize("kind", [*config.TABLES, "simulation"])
 def test_every_field_of_a_type_is_described_with_its_default(kind: str) -> None:
-    fields = (SimulationConfig if kind == "simulation" else config.TABLES[kind]).model_fields
-    common = {"type", "name"} if kind == "simulation" else set(COMMON.get(kind, DataTable).model_fields)
+    table = SimulationConfig if kind == "simulation" else config.TABLES[kind]
+    base = next(each for each in (DataTable, RecordTable, SourceTable) if issubclass(table, each))
     described = rows("The simulated", ENERGY) if kind == "simulation" else rows(f"`{kind}`")
-    assert set(described) == set(fields) - common
+    own = {name for name, field in table.model_fields.items() if str(field) != str(base.model_fields.get(name))}
+    assert set(described) == own - {"type", "name"}
+    assert_defaults(table, described)
+
+
+def assert_defaults(table: type[SourceTable], described: dict[str, list[str]]) -> None:
     for name, cells in described.items():
-        default = fields[name].get_default()
+        default = table.model_fields[name].get_default()
         if isinstance(default, int | float):
-            assert cells[0] == str(default)
+            assert cells[0] == str(default), name
 
 
 def test_every_key_of_a_mapping_is_described_with_its_default() -> None:
@@ -70,11 +71,25 @@ def test_the_fields_of_all_sources_of_data_are_described() -> None:
     assert set(rows("Fields of every")) == set(DataTable.model_fields)
 
 
+def test_the_fields_of_all_sources_of_records_are_described() -> None:
+    described = rows("Records of topics")
+    assert set(described) == set(RecordTable.model_fields) - {"type", "name"}
+    assert_defaults(RecordTable, described)
+
+
+def test_tests_of_failure_modes_exist() -> None:
+    tests = Path(__file__).parents[4]
+    defined = {name for file in tests.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", file.read_text())}
+    named = set(re.findall(r"`(test_\w+)`", DOCS))
+    assert named
+    assert named <= defined, named - defined
+
+
 def test_the_examples_can_be_used(tmp_path: Path) -> None:
     examples = [
         text for text in (*blocks("toml"), *blocks("toml", ENERGY)) if "[[source]]" in text and "loadavg" not in text
     ]
-    assert len(examples) == 8
+    assert len(examples) == 9
     read = config.load(write(tmp_path, "\n".join(examples)))
     assert [source.name for source in SourceRunner.configured(read, ManualClock(), convert=FILES.convert)._sources] == [
         s.name for s in read.source
@@ -141,7 +156,7 @@ def test_a_fault_in_the_table_of_a_plugin_is_named_with_its_place(tmp_path: Path
 def test_an_unknown_type_is_reported_with_the_known_ones(tmp_path: Path, plugin: str) -> None:
     with pytest.raises(
         config.BadConfig,
-        match=r"'loadavg2' \(did you mean `loadavg`\?\); known are 'directory', 'http', 'kafka', 'loadavg', 'sim",
+        match=r"'loadavg2' \(did you mean `loadavg`\?\); known are 'directory', .*, 'loadavg', 'simulation'$",
     ):
         config.load(write(tmp_path, plugin.replace('"loadavg"', '"loadavg2"')))
 

@@ -153,3 +153,15 @@ async def test_a_directory_below_one_that_may_not_be_entered_has_a_remedy(
 async def test_the_same_endpoint_in_two_sources_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(ClaimedTwice, match="/files"):
         await tried(tmp_path, FILES + "\n\n" + FILES.replace('"files"', '"others"'))
+
+
+async def test_a_webhook_has_no_sample_and_needs_its_secret(tmp_path: Path) -> None:
+    text = '[[source]]\ntype = "webhook"\nname = "shop"\nendpoint = "/orders/{id}"\nsecret = { file = "shop.key" }\n'
+    found = (await tried(tmp_path, text))["shop"]
+    assert found.error is not None
+    assert found.error.endswith("shop.key: No such file or directory")
+    assert found.remedy == "put the secret that the sender shows into the file, readable by its owner alone"
+    (tmp_path / "shop.key").write_text("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    (tmp_path / "shop.key").chmod(0o600)
+    found = (await tried(tmp_path, text))["shop"]
+    assert (found.error, found.remedy) == (None, "no data yet: it comes with requests to POST /v1/hooks/shop")

@@ -16,7 +16,7 @@ from services.data.sources.records.record import MISSING, Record
 from services.data.sources.records.table import RecordTable
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import ChangeSink, Health
-from services.data.store import Change, Checkpoint, Store
+from services.data.store import Change, Checkpoint, IdempotencyKey, Store
 
 
 class Orders:
@@ -169,7 +169,9 @@ async def test_a_batch_is_queued_only_while_few_are_on_their_way() -> None:
         async def positions(self) -> dict[str, str]:
             return {}
 
-        async def enqueue(self, changes: Sequence[Change], checkpoint: Checkpoint) -> "asyncio.Future[list[Any]]":
+        async def enqueue(
+            self, changes: Sequence[Change], checkpoint: Checkpoint | None, *, key: IdempotencyKey | None = None
+        ) -> "asyncio.Future[list[Any]]":
             self.answers.append(asyncio.get_running_loop().create_future())
             return self.answers[-1]
 

@@ -41,6 +41,9 @@ BODY_BUFFER_BYTES: Final = 16 * 1024
 BODY_BYTES: Final = 128 * 1024
 """Longest body of a request, except of data: the Data Service bounds that while it arrives (DIEM_DATASET_BYTES)."""
 
+MAX_UPDATES_BODY_BYTES: Final = 128 * 1024
+POLL_TIMEOUT_S: Final = 35
+"""Longest silence of a server that has a poll; it answers after 25 s at the latest."""
 CONNECT_TIMEOUT_MS: Final = 300
 """Connect timeout to a server: its kernel answers within a network round trip, a dead host never."""
 PROBE_S: Final = 2
@@ -330,11 +333,14 @@ def _server(plan: NginxPlan) -> Any:  # noqa: ANN401
         ("proxy_send_timeout", "10s"),
         ("recursive_error_pages", "on"),
         _websocket(plan),
+        _updates(plan),
         _probe(),
         # Clients that found no server: first without another probe, then without marks, where a server's 503 is passed
         # on, with its reason.
         _block("location @unmarked", ("error_page", _ALL_MARKED), *_to_servers("servers")),
         _block("location @all", *_to_servers("all_servers", "error timeout")),
+        _block("location @unmarked_updates", ("error_page", "502 = @all_updates"), *_polls_to_servers("servers")),
+        _block("location @all_updates", *_polls_to_servers("all_servers", "error timeout")),
         _refused(plan),
         _rest("= /v1/data", plan.per_address, _UNBOUNDED),
         _rest("= /v1/files", plan.per_address, _UNBOUNDED),
@@ -378,6 +384,31 @@ def _websocket(plan: NginxPlan) -> Any:  # noqa: ANN401
     )
 
 
+def _updates(plan: NginxPlan) -> Any:  # noqa: ANN401
+    """Return the location of long polls and event streams; servers limit their rate by the messages of an address."""
+    return _block(
+        "location = /v1/updates",
+        ("limit_conn", f"clients {plan.per_address}"),
+        ("auth_request", _PROBE),
+        ("error_page", ["429 @refused", "500 504 = @unmarked_updates", "502 = @all_updates"]),
+        *_polls_to_servers("servers"),
+    )
+
+
+def _polls_to_servers(upstream: str, next_upstream: str = "error timeout http_503") -> list[Content]:
+    return [
+        # In memory as a whole, so that another server can be sent it, too.
+        ("client_max_body_size", str(MAX_UPDATES_BODY_BYTES)),
+        ("client_body_buffer_size", str(MAX_UPDATES_BODY_BYTES)),
+        *_to_servers(
+            upstream,
+            f"{next_upstream} non_idempotent",
+            fields=('Upgrade ""', 'Connection ""'),
+            read_timeout_s=POLL_TIMEOUT_S,
+        ),
+    ]
+
+
 def _probe() -> Any:  # noqa: ANN401
     """Return the probe for a responsive server before a client is sent to it; others are marked (ADR 5).
 
@@ -402,14 +433,20 @@ def _probe() -> Any:  # noqa: ANN401
     )
 
 
-def _to_servers(upstream: str, next_upstream: str = "error timeout http_503") -> list[Content]:
+def _to_servers(
+    upstream: str,
+    next_upstream: str = "error timeout http_503",
+    *,
+    fields: tuple[str, ...] = ("Upgrade $http_upgrade", "Connection $connection_upgrade"),
+    # Servers send a frame every 4 s; clients wait 8.5 s for it (ADR 23).
+    read_timeout_s: int = 9,
+) -> list[Content]:
     return [
         ("proxy_pass", f"http://{upstream}"),
-        ("proxy_set_header", [*_ADDRESS, "Upgrade $http_upgrade", "Connection $connection_upgrade"]),
+        ("proxy_set_header", [*_ADDRESS, *fields]),
         ("proxy_buffering", "off"),
         ("proxy_connect_timeout", f"{CONNECT_TIMEOUT_MS}ms"),
-        # Servers send a frame every 4 s; clients wait 8.5 s for it (ADR 23).
-        ("proxy_read_timeout", "9s"),
+        ("proxy_read_timeout", f"{read_timeout_s}s"),
         ("proxy_next_upstream", next_upstream),
         ("proxy_next_upstream_tries", "0"),
         ("proxy_next_upstream_timeout", "500ms"),

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any, Final, NamedTuple, Protocol
@@ -17,7 +17,6 @@ from diem.fanout.session import ClientTrace, Session
 from diem.links.client_auth import AuthorisedConnection, ClientAuth, may_be_anonymous
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.keepalive import HEARTBEAT_CHECK_S, TimerWheel, WheelMember
-from diem.links.listener import ServerConnection
 from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, RefusedClient, by_limit, by_origin, by_rate_of_requests
 from diem.process import metrics
 from diem.process.clock import SystemClock
@@ -46,6 +45,7 @@ from diem.process.listeners import is_loopback, origin_allowed
 from diem.process.metrics import Sample
 from diem.protocol import messages
 from diem.protocol.codes import Close
+from diem.protocol.events import EventCache
 from diem.protocol.frames import text_frame
 from diem.protocol.messages import MAX_FETCH_WINDOW_MS
 from diem.tokens.claims import Claims
@@ -191,13 +191,18 @@ class Admission:
         )
         return HandshakeLimiter("public", limits)
 
-    def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, Admitted | RefusedClient]:
-        """Return the client's address with its admission, or with the refusal (403, 429 or 503)."""
+    def admit(
+        self, peer: str, headers: Headers, now: float, *, arriving: bool = True
+    ) -> tuple[str, Admitted | RefusedClient]:
+        """Return the client's address with its admission, or with the refusal (403, 429 or 503).
+
+        Without ``arriving``, the client does not count to the rates of new connections.
+        """
         rules = self._rules
         address, anonymous = self._check(peer, headers)
         if isinstance(anonymous, RefusedClient):
             return address, anonymous
-        outcome = self._quota.admit(address, now)
+        outcome = self._quota.admit(address, now, arriving=arriving)
         if isinstance(outcome, AdmissionResult):
             return address, self._beyond(outcome, address, now)
         anonymous_data = may_be_anonymous(
@@ -329,6 +334,19 @@ class EdgeClient(WheelMember, AuthorisedConnection, Protocol):
         ...
 
 
+class PendingConnection(Hashable, Protocol):
+    """A connection without a request."""
+
+    @property
+    def peer(self) -> str:
+        """Address of the peer; empty on a Unix socket."""
+        ...
+
+    def abort(self) -> None:
+        """Close it at once."""
+        ...
+
+
 class Service:
     """Answers client requests: a server from its hub at once, a proxy later, through servers.
 
@@ -408,7 +426,9 @@ class Edge:
         """The current ``status``, as one frame for all clients."""
         self.heartbeat_frame = b""
         """A ``status`` of no endpoint, which changes nothing: browsers see no pings (ADR 23)."""
-        self.pending_handshakes: dict[ServerConnection, None] = {}
+        self.events = EventCache()
+        """Events of recent frames, for the event streams."""
+        self.pending_handshakes: dict[PendingConnection, None] = {}
         """Connections without a request yet, oldest first."""
         self.ready = False
         self.draining = False

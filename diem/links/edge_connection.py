@@ -4,7 +4,6 @@ docs/protocol.md section 1 has the close code of every limit, docs/reliability.m
 """
 
 import asyncio
-import math
 from collections.abc import Sequence
 from secrets import token_bytes
 from sys import intern
@@ -15,8 +14,9 @@ from websockets.http11 import Request
 from websockets.typing import Subprotocol
 
 from diem.fanout.session import Session
-from diem.links import compression
-from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, OriginRefused, bearer_tokens
+from diem.links import compression, http_updates
+from diem.links.admitted_client import AdmittedClient, token_refusal
+from diem.links.client_auth import AuthRefused, bearer_tokens
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
 from diem.links.edge import Edge, fetch_window_ms
 from diem.links.health import health_reply
@@ -24,9 +24,9 @@ from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import ServerConnection
 from diem.links.refusals import NOT_READY, WRONG_PATH, Cause, RefusedClient, no_refusal
 from diem.process import security_log
-from diem.process.limits import AdmissionResult, ErrorWindow, MessageAllowance
+from diem.process.limits import ErrorWindow
 from diem.process.security_log import SecurityEvent
-from diem.protocol import endpoints, messages
+from diem.protocol import messages
 from diem.protocol.codes import Close, ErrorCode
 from diem.protocol.frames import text_frame
 from diem.protocol.messages import MAX_NAMES, MessageError
@@ -36,66 +36,28 @@ _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
 MAX_CHUNK_BYTES: Final = 8 * 1024
 MAX_PENDING_HANDSHAKES: Final = 1024
 """Maximum number of connections without a request; each has 10 s to send it."""
-USER_RETRY_AFTER_S: Final = 30
-"""Retry delay: a user's connection lost without a close is noticed within 35 s, which may make room."""
 PATH: Final = "/ws"
 ALIVE_PATH: Final = "/livez"
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
 LEASE_TIMEOUT_S: Final = 1.0
 """Longest wait of a subscription for the first lease of its API key."""
-STALL_TIMEOUT_S: Final = 10.0
-"""Seconds without progress after which a blocked client is closed with 4002 (docs/reliability.md S15)."""
 
 
-class EdgeConnection(ServerConnection):
+class EdgeConnection(AdmittedClient, ServerConnection):
     """One client."""
 
-    __slots__ = (
-        "_address",
-        "_allowance",
-        "_anonymous_data",
-        "_edge",
-        "_errors",
-        "_flooded",
-        "_origin",
-        "_postponed",
-        "_slot",
-        "_stall",
-        "_unsent",
-        "_user",
-        "_user_allowance",
-        "auth_due",
-        "claims",
-        "session",
-    )
+    __slots__ = ("_begun", "_errors", "_flooded", "_postponed", *AdmittedClient.SLOTS)
 
     def __init__(self, edge: Edge) -> None:
         extensions = SHARED_DEFLATE if edge.rules.compression else ()
         super().__init__(subprotocols=_SUBPROTOCOLS, max_size=messages.MAX_MESSAGE_BYTES, extensions=extensions)
-        self._edge = edge
-        self._anonymous_data = False
-        """It may be sent data without a token."""
-        self._address: str | None = None
-        """Address to whose limits the connection counts, from its admission to its end."""
-        self._allowance: MessageAllowance
-        """Message allowance of that address, held for the same time."""
+        self.prepare(edge)
+        self._begun: bytes | None = b""
+        """The first bytes of the request, too few to know what it is; None once that is known."""
         self._errors: ErrorWindow | None = None
         self._flooded = False
-        self._origin: str | None = None
-        """Origin of the client's page; None: it is no page."""
         self._postponed: list[messages.Request] | None = None
         """Requests that wait for the first lease of the client's API key; None while none do."""
-        self._slot = -1
-        self._stall: asyncio.TimerHandle | None = None
-        self._unsent: int | None = None
-        """Bytes in the write buffer at the last check of a blocked connection."""
-        self._user: str | None = None
-        """User to whose connections it counts, from the first token to its end."""
-        self._user_allowance: MessageAllowance
-        """Message allowance of that user, held for the same time."""
-        self.claims: Claims | None = None
-        self.auth_due = 0
-        self.session: Session
 
     # Handshake
 
@@ -133,7 +95,7 @@ class EdgeConnection(ServerConnection):
             try:
                 claims = edge.auth.verify(tokens[0], self._origin)
             except AuthRefused as error:
-                self._refuse(request, address, _refusal(error), SecurityEvent.WRONG_TOKEN)
+                self._refuse(request, address, token_refusal(error), SecurityEvent.WRONG_TOKEN)
                 return
             if refused := self._count_user(claims):
                 self._refuse(request, address, refused)
@@ -232,6 +194,14 @@ class EdgeConnection(ServerConnection):
 
     def data_received(self, data: bytes) -> None:
         """Handle data in chunks: a flood is detected only after the library has parsed a whole chunk."""
+        if self._begun is not None:
+            data = self._begun + data
+            is_for_updates = http_updates.is_request(data)
+            self._begun = data if is_for_updates is None else None
+            if is_for_updates is not False:
+                if is_for_updates:
+                    self._hand_over(data)
+                return
         most = compression.MAX_CHUNK_BYTES if self.protocol.extensions else MAX_CHUNK_BYTES
         if len(data) <= most:
             super().data_received(data)
@@ -240,6 +210,15 @@ class EdgeConnection(ServerConnection):
             if self._flooded or self.transport.is_closing():
                 return
             super().data_received(data[start : start + most])
+
+    def _hand_over(self, data: bytes) -> None:
+        """Leave the connection to requests for updates over HTTP."""
+        self._cancel_deadline()
+        self._edge.pending_handshakes.pop(self, None)
+        successor = http_updates.UpdatesConnection(self._edge, self.lower)
+        self.transport.set_protocol(successor)
+        successor.connection_made(self.transport)
+        successor.data_received(data)
 
     def on_frame(self, frame: Frame) -> None:
         """Limit pings, pongs and fragments like messages: each costs the library as much as a message."""
@@ -289,16 +268,7 @@ class EdgeConnection(ServerConnection):
         elif isinstance(request, messages.Unsubscribe):
             edge.service.unsubscribe(self, request)
         else:
-            if request.client is not None and self.session.trace is not None:
-                self.session.trace.identified(request.client)
-            if self.claims is None:
-                # Subscribed without data, which the client fetches by the rules of the Data Service.
-                request = request._replace(data=request.data and self._anonymous_data)
-            elif not self.claims.everything:
-                request = self._permit(request, self.claims)
-            if request.data and self.session.admit_data is None:
-                self.session.admit_data = self._admit_data
-            edge.service.subscribe(self, request)
+            self._subscribe(request)
 
     def _waits_for_lease(self) -> bool:
         """Pause reading until the client's API key has a lease, requested by its first client.
@@ -322,29 +292,6 @@ class EdgeConnection(ServerConnection):
             if self.is_open:
                 self._handle(request)
 
-    def _admit_data(self, size: int) -> bool:
-        return self._allowance.take_data(asyncio.get_running_loop().time(), size)
-
-    def _permit(self, request: messages.Subscribe, claims: Claims) -> messages.Subscribe:
-        """Return the request with the names covered by the token; others are rejected, existing or not."""
-        covered = {name: known for name, known in request.endpoints.items() if claims.allows(name)}
-        if len(covered) == len(request.endpoints):
-            return request
-        rejected = {
-            name: messages.FORBIDDEN if endpoints.is_valid(name) else messages.BAD_NAME
-            for name in request.endpoints
-            if name not in covered
-        }
-        if messages.FORBIDDEN in rejected.values():
-            security_log.record(
-                SecurityEvent.FORBIDDEN,
-                address=self._address or self.peer,
-                key_name=claims.subject,
-                code=ErrorCode.FORBIDDEN,
-                detail="subscribe",
-            )
-        return request._replace(endpoints=covered, rejected=rejected)
-
     def _authenticate(self, request: messages.Auth) -> None:
         """Adopt the rights of a token: end the subscriptions it does not cover, then confirm."""
         edge = self._edge
@@ -367,34 +314,6 @@ class EdgeConnection(ServerConnection):
             rejected = dict.fromkeys(ended[start : start + MAX_NAMES], messages.FORBIDDEN)
             self.respond(messages.subscribed(request.id, {}, rejected))
         self.respond(messages.authenticated(request.id, int(claims.expires_at)))
-
-    def _accept(self, claims: Claims) -> None:
-        """Give the connection the rights of a token, and count its data for the token's API key."""
-        edge = self._edge
-        edge.auth.accept(self, claims)
-        edge.fanout.set_meter(self.session, edge.meter_of(claims))
-
-    def _count_user(self, claims: Claims) -> RefusedClient | None:
-        """Count the connection for a token's user, once; beyond the user's limits return the refusal."""
-        user = claims.user
-        if user == self._user:
-            return None
-        users, now = self._edge.admission.users, asyncio.get_running_loop().time()
-        lent = None if user is None else users.admit(user, now)
-        if user is not None and isinstance(lent, AdmissionResult):
-            used_up = lent is AdmissionResult.USER_USED_UP
-            wait_s = max(1, math.ceil(users.retry_after(user, now))) if used_up else USER_RETRY_AFTER_S
-            return self._edge.admission.user_refusal(lent, wait_s)
-        self._release_user(now)
-        if isinstance(lent, MessageAllowance):
-            self._user, self._user_allowance = user, lent
-            self._allowance.drain_to(lent)
-        return None
-
-    def _release_user(self, now: float) -> None:
-        if self._user is not None:
-            self._edge.admission.users.release(self._user, self._user_allowance, self._allowance, now)
-            self._user = None
 
     def respond(self, reply: bytes, replay: Sequence[bytes] = ()) -> None:
         """Send the reply to a request and its consequent frames, unless the connection is closing."""
@@ -443,16 +362,6 @@ class EdgeConnection(ServerConnection):
             self._record_rate(Close.RATE, "messages")
             self.close(Close.RATE, f"retry={int(self._allowance.messages.retry_after(now) * 1000) + 1000}")
 
-    def _record_token(self, error: AuthRefused, code: int) -> None:
-        security_log.record(
-            SecurityEvent.WRONG_TOKEN, address=self._address or self.peer, code=code, detail=error.reason
-        )
-
-    def _record_rate(self, code: Close, detail: str) -> None:
-        security_log.record(
-            SecurityEvent.RATE_EXCEEDED, address=self._address or self.peer, code=int(code), detail=detail
-        )
-
     # Keepalive
 
     def on_ping_due(self) -> None:
@@ -484,77 +393,33 @@ class EdgeConnection(ServerConnection):
         for extension in self.protocol.extensions:
             cast("SharedDeflate", extension).closing = True
         if self in self._edge.connections:
-            edge = self._edge
-            edge.connections.discard(self)
-            edge.wheel.discard(self, self._slot)
             if self.session.blocked and not self.transport.is_closing():
                 # To read the client's answer to the close frame.
                 self.transport.resume_reading()
-            if self.session.trace is not None:
-                # Before the hub forgets the subscriptions to be recorded.
-                self.session.trace.ended()
-                self.session.trace = None
-            edge.service.left(self)
-            edge.fanout.leave(self.session)
-            edge.auth.forget(self)
+            self._leave()
             # Clients may send any code; as labels of a metric they would be unbounded.
-            edge.closes[self.close_code if self.close_code in KNOWN_CODES else 0] += 1
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
+            self._edge.closes[self.close_code if self.close_code in KNOWN_CODES else 0] += 1
+        self._stop_stall_check()
 
     def on_closed(self) -> None:
         """Release the allowances of address and user."""
         self._edge.pending_handshakes.pop(self, None)
-        now = asyncio.get_running_loop().time()
-        self._release_user(now)
-        if self._address is not None:
-            self._edge.admission.release(self._address, self._allowance, now)
-            self._address = None
+        self._release()
 
-    # Flow control: conflation instead of a queue
+    # CarriedClient
 
-    def pause_writing(self) -> None:
-        """Conflate: hold the latest frame of each endpoint, and stop reading requests."""
-        if self in self._edge.connections:
-            self.session.block()
-            self.transport.pause_reading()
-            self._unsent = None
-            # First check in the next turn of the loop: replies to requests already read are still being added.
-            self._stall = asyncio.get_running_loop().call_later(0, self._check_stall)
+    def send_frame(self, frame: bytes) -> None:
+        """Send a frame beside the fan-out."""
+        self.transport.write(frame)
 
     def resume_writing(self) -> None:
-        """Send the held frames, then the current status, possibly missed by the client."""
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-        if self in self._edge.connections:
-            self.alive = True
-            self.transport.resume_reading()
-            self.session.unblock()
-            if not self.session.blocked:
-                self.transport.write(self._edge.status_frame)
-                self._edge.service.unblocked(self)
+        """Send the held frames; the client was not silent, but unread."""
+        self.alive = True
+        super().resume_writing()
 
-    def _check_stall(self) -> None:
-        waiting = self.unsent()
-        if self._unsent is None or waiting < self._unsent:
-            # Slow, but reading: conflation bounds its cost.
-            self._unsent = waiting
-            self._stall = asyncio.get_running_loop().call_later(STALL_TIMEOUT_S, self._check_stall)
-            return
-        self._stall = None
-        self.close(Close.SLOW, "retry=1000")
-        # The close frame is queued after data that the client does not read.
-        asyncio.get_running_loop().call_later(1.0, self.abort)
-
-
-def _refusal(error: AuthRefused) -> RefusedClient:
-    """Return the refusal of a handshake for its token."""
-    if error.code is Close.OVERLOAD:
-        return RefusedClient(503, Cause.NOT_READY, error.reason, RETRY_AFTER_S)
-    cause = Cause.ORIGIN if isinstance(error, OriginRefused) else Cause.UNAUTHORISED
-    return RefusedClient(403 if cause is Cause.ORIGIN else 401, cause, error.reason)
+    @property
+    def _logged_address(self) -> str:
+        return self._address or self.peer
 
 
 def is_utf8(data: bytes) -> bool:

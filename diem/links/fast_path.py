@@ -72,7 +72,7 @@ def parse(data: bytes) -> RequestHead | None:
 
     Stricter than RFC 9112: ASCII only, no field twice, HTTP/1.1.
     """
-    head = _head(data)
+    head = parse_head(data)
     return head if head is not None and head.method in _READS and _LENGTH not in head.fields else None
 
 
@@ -94,7 +94,7 @@ def size_to_gather(data: bytes) -> int:
 def _write_head(data: bytes) -> tuple[RequestHead | None, int, int]:
     """Return the head of a plain write, and where its body begins and ends."""
     begins = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
-    head = _head(data[:begins]) if begins > 4 else None
+    head = parse_head(data[:begins]) if begins > 4 else None
     if head is None or head.method not in _WRITES:
         return None, 0, 0
     length = head.fields.get(_LENGTH, "0")
@@ -108,7 +108,8 @@ _WRITES: Final = frozenset({"PUT", "PATCH", "POST", "DELETE"})
 _LENGTH_DIGITS: Final = 9
 
 
-def _head(data: bytes) -> RequestHead | None:
+def parse_head(data: bytes) -> RequestHead | None:
+    """Parse the head of a request, with its empty line; None unless it is plain, as :func:`parse` says."""
     return _remembered(data) if len(data) <= MAX_REMEMBERED_BYTES else _parse(data)
 
 

@@ -6,6 +6,7 @@ handshake. ``/config.json`` of the Data Service has the same text for an origin 
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -59,7 +60,7 @@ class RefusedClient:
     def problem(self) -> Reply:
         """Return the answer to a page's request for the reason of its failed handshake (RFC 9457)."""
         document: dict[str, Any] = {"status": self.status, "code": self.cause, "detail": self.detail}
-        return _readable(self.status, document, self._retry())
+        return readable(self.status, document, self._retry())
 
     def _retry(self) -> dict[str, str]:
         return {"Retry-After": str(self.retry_after_s)} if self.retry_after_s else {}
@@ -68,10 +69,11 @@ class RefusedClient:
 def no_refusal() -> Reply:
     """Return the answer to such a request if a handshake would be accepted now."""
     detail = "a WebSocket handshake would be accepted here"
-    return _readable(426, {"status": 426, "code": "upgrade_required", "detail": detail}, {"Upgrade": "websocket"})
+    return readable(426, {"status": 426, "code": "upgrade_required", "detail": detail}, {"Upgrade": "websocket"})
 
 
-def _readable(status: int, document: dict[str, Any], headers: dict[str, str]) -> Reply:
+def readable(status: int, document: dict[str, Any], headers: Mapping[str, str]) -> Reply:
+    """Return a problem document that pages of all origins may read."""
     fields = {"Access-Control-Allow-Origin": "*", "Access-Control-Expose-Headers": "Retry-After", **headers}
     return Reply(status, orjson.dumps(document), MEDIA_TYPE, {"Cache-Control": "no-store", **fields})
 

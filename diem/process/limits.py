@@ -350,16 +350,19 @@ class AddressTable:
         found = self._addresses.get(self._key(address))
         return 0 if found is None else found.open
 
-    def refusal(self, address: str, now: float) -> AdmissionResult | None:
-        """Return the reason to refuse another connection of ``address`` at ``now`` (monotonic seconds), or None."""
-        reasons = (table._refusal(address, now) for table in self._tables(address))  # noqa: SLF001 - of this class
+    def refusal(self, address: str, now: float, *, arriving: bool = True) -> AdmissionResult | None:
+        """Return the reason to refuse another connection of ``address`` at ``now`` (monotonic seconds), or None.
+
+        Without ``arriving``, the rate of new connections does not count.
+        """
+        reasons = (table._refusal(address, now, arriving) for table in self._tables(address))  # noqa: SLF001 - of this class
         return next((reason for reason in reasons if reason is not None), None)
 
     def _tables(self, address: str) -> tuple["AddressTable", ...]:
         """Return the tables that count an address: IPv4 has no wider networks."""
         return (self, *self._wider) if self._wider and len(networks(address)) > 1 else (self,)
 
-    def _refusal(self, address: str, now: float) -> AdmissionResult | None:
+    def _refusal(self, address: str, now: float, arriving: bool) -> AdmissionResult | None:
         self._forget_unused(now)
         found = self._addresses.get(self._key(address))
         if found is None:
@@ -367,7 +370,7 @@ class AddressTable:
             return AdmissionResult.ADDRESS_LIMIT if full else None
         if found.open >= self._limits.connections:
             return AdmissionResult.ADDRESS_LIMIT
-        if found.arrivals.retry_after(now):
+        if arriving and found.arrivals.retry_after(now):
             return AdmissionResult.ADDRESS_TOO_FAST
         return AdmissionResult.ADDRESS_USED_UP if self._wait_for_messages(found, now) else None
 
@@ -379,12 +382,12 @@ class AddressTable:
         found = self._addresses.get(self._key(address))
         return 0.0 if found is None else max(found.arrivals.retry_after(now), self._wait_for_messages(found, now))
 
-    def admit(self, address: str, now: float) -> MessageAllowance:
+    def admit(self, address: str, now: float, *, arriving: bool = True) -> MessageAllowance:
         """Count a connection of ``address``, for which :meth:`refusal` is None, and lend it an allowance."""
-        found, *_ = [table._count(address, now) for table in self._tables(address)]  # noqa: SLF001 - of this class
+        found, *_ = [table._count(address, now, arriving) for table in self._tables(address)]  # noqa: SLF001 - of this class
         return found.lend(self._limits)
 
-    def _count(self, address: str, now: float) -> _Address:
+    def _count(self, address: str, now: float, arriving: bool) -> _Address:
         key = self._key(address)
         found = self._addresses.get(key)
         if found is None:
@@ -393,7 +396,8 @@ class AddressTable:
             found = self._addresses[key] = _Address(self._limits)
         self._idle.pop(key, None)
         found.open += 1
-        found.arrivals.take(now)
+        if arriving:
+            found.arrivals.take(now)
         return found
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
@@ -519,23 +523,32 @@ class ConnectionQuota:
         """Return the number of open connections of one address."""
         return self._addresses.open(address)
 
-    def admit(self, address: str, now: float) -> MessageAllowance | AdmissionResult:
-        """Admit a connection of ``address``, which must be released once, or return the reason of the refusal."""
+    def admit(self, address: str, now: float, *, arriving: bool = True) -> MessageAllowance | AdmissionResult:
+        """Admit a connection of ``address``, which must be released once, or return the reason of the refusal.
+
+        Without ``arriving``, it does not count to the rates of new ones: a long poll follows the one before.
+        """
         # The address first: beyond its limits, it must not use up the rate of others.
-        refusal = self._refusal_but_for_rate(address, now)
+        refusal = self._refusal_but_for_rate(address, now, arriving=arriving)
         if refusal is not None:
             return refusal
-        if self._is_limited(address):
-            if not self._fair.take(address, now):
-                return AdmissionResult.TOO_FAST
-            self._open += 1
-            return self._addresses.admit(address, now)
-        if self._unlimited_rate.retry_after(now) or not self._rate.take(now):
+        is_limited = self._is_limited(address)
+        if arriving and not self._take_rate(address, now, is_limited=is_limited):
             return AdmissionResult.TOO_FAST
         self._open += 1
-        self._unlimited_rate.take(now)
+        if is_limited:
+            return self._addresses.admit(address, now, arriving=arriving)
         self._unlimited_open += 1
         return self._addresses.new_allowance()
+
+    def _take_rate(self, address: str, now: float, *, is_limited: bool) -> bool:
+        """Count a new connection; return False, and count none, beyond the rate."""
+        if is_limited:
+            return self._fair.take(address, now)
+        if self._unlimited_rate.retry_after(now) or not self._rate.take(now):
+            return False
+        self._unlimited_rate.take(now)
+        return True
 
     def refusal(self, address: str, now: float) -> AdmissionResult | None:
         """Return the reason why :meth:`admit` would refuse ``address``, None if it would not; counts nothing."""
@@ -550,11 +563,11 @@ class ConnectionQuota:
         """Return the maximum number of open connections of clients like ``address``, at least one."""
         return max(1, int(self._cap * self.share_of(address)))
 
-    def _refusal_but_for_rate(self, address: str, now: float) -> AdmissionResult | None:
+    def _refusal_but_for_rate(self, address: str, now: float, *, arriving: bool = True) -> AdmissionResult | None:
         if self._open >= self._cap:
             return AdmissionResult.PROCESS_FULL
         if self._is_limited(address):
-            return self._addresses.refusal(address, now)
+            return self._addresses.refusal(address, now, arriving=arriving)
         return AdmissionResult.PROCESS_FULL if self._unlimited_open >= self.capacity_for(address) else None
 
     def _wait_for_rate(self, address: str, now: float) -> float:

@@ -18,6 +18,8 @@ MAX_FETCH_WINDOW_MS: Final = 10_000
 """Longest time over which clients spread their fetches (section 1.2)."""
 MAX_NAMES: Final = 100
 """Limit of names in one message, beyond which it is refused with ``too_many`` (docs/reliability.md S11)."""
+MAX_WAIT_S: Final = 25
+"""Longest wait of a long poll: proxies cut what is silent for longer, most after 30 or 60 s."""
 SUBSCRIPTIONS: Final = 1024
 """Subscriptions per connection, unless configured otherwise (docs/reliability.md S10): enough for a page of 1,000
 series, and for a client with this many in all to be refused at no server of a group, wherever endpoints move."""
@@ -84,6 +86,16 @@ class Unsubscribe(NamedTuple):
     endpoints: list[str]
 
 
+class UpdatesRequest(NamedTuple):
+    """The body of a request for updates over HTTP (section 1.8)."""
+
+    subscribe: Subscribe
+    token: str | None = None
+    wait_s: float = MAX_WAIT_S
+    resynced: frozenset[str] = frozenset()
+    """Names whose ``resync`` the client has had already, so that it is no news."""
+
+
 Request = Auth | Subscribe | Unsubscribe
 """A request of a client."""
 
@@ -108,6 +120,38 @@ def parse(data: bytes, limit: int | None = MAX_NAMES) -> Request:
         return _PARSERS[message["type"]](request_id, message, limit)
     except (KeyError, TypeError):
         raise MessageError(ErrorCode.BAD_MESSAGE, "unknown type, or a field is missing", request_id) from None
+
+
+def parse_updates(data: bytes, limit: int) -> UpdatesRequest:
+    """Parse the body of a request for updates of at most ``limit`` endpoints.
+
+    Raises:
+        MessageError: as of :func:`parse`.
+    """
+    try:
+        body = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise MessageError(ErrorCode.BAD_JSON, f"the body is not JSON: {error}") from None
+    return updates_request(body, limit)
+
+
+def updates_request(body: object, limit: int) -> UpdatesRequest:
+    """Check a request for updates of at most ``limit`` endpoints.
+
+    Raises:
+        MessageError: ``bad_message`` or ``too_many``.
+    """
+    if not isinstance(body, dict) or "endpoints" not in body:
+        raise MessageError(ErrorCode.BAD_MESSAGE, 'the body is a JSON object with "endpoints", their known versions')
+    token, wait_s, resynced = body.pop("token", None), body.pop("wait", MAX_WAIT_S), body.pop("resynced", [])
+    if token is not None and not isinstance(token, str):
+        raise MessageError(ErrorCode.BAD_MESSAGE, '"token" must be a string')
+    if type(wait_s) not in (int, float) or not 0 <= wait_s <= MAX_WAIT_S:
+        raise MessageError(ErrorCode.BAD_MESSAGE, f'"wait" must be a number of seconds from 0 to {MAX_WAIT_S}')
+    if not isinstance(resynced, list) or not all(isinstance(name, str) for name in resynced):
+        raise MessageError(ErrorCode.BAD_MESSAGE, '"resynced" must be an array of names')
+    subscribe = _subscribe(0, body | {"type": "subscribe", "id": 0}, limit)
+    return UpdatesRequest(subscribe, token, wait_s, frozenset(resynced))
 
 
 def _auth(request_id: int, message: dict[str, Any], _limit: int | None) -> Auth:

@@ -9,8 +9,8 @@ import contextlib
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from diem.links.admitted_client import STALL_TIMEOUT_S
 from diem.links.client import BaseClient, Event
-from diem.links.edge_connection import STALL_TIMEOUT_S
 from tests.e2e.contract.mode import ModeUnderTest
 from tests.support.patience import PATIENCE_S
 

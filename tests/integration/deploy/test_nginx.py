@@ -211,6 +211,28 @@ async def test_request_after_a_refused_upgrade_does_not_reach_the_server(tmp_pat
         assert data.heads[0].startswith("GET /feed ")
 
 
+@pytest.mark.parametrize("size", [2, 100_000])
+async def test_a_poll_reaches_a_server_with_its_body_and_without_an_upgrade(tmp_path: Path, size: int) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+    with unused(1) as (gone,):
+        async with (
+            backend(answer) as data,
+            backend(answer) as server,
+            running_nginx(tmp_path, data.port, gone, server.port) as running,
+            running.connected() as (reader, writer),
+        ):
+            body = b"x" * size
+            writer.write(
+                b"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: upgrade\r\n"
+                b"Content-Length: %d\r\n\r\n%b" % (size, body)
+            )
+            assert status((await reader.readuntil(b"\r\n\r\n")).decode()) == 200
+            (request,) = [each for each in server.received if each.startswith(b"POST ")]
+            assert request.endswith(body)
+            assert b"Upgrade" not in request
+            assert not [each for each in data.received if each.startswith(b"POST ")]
+
+
 async def test_clients_are_balanced_over_the_used_slots(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         alive = [await stack.enter_async_context(backend()) for _ in range(2)]

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from diem.fanout.feed_hub import FeedHub
-from diem.links import edge_connection
+from diem.links import admitted_client
 from diem.links.connection import HIGH_WATER_BYTES
 from diem.links.connection_limits import ConnectionLimits
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
@@ -113,7 +113,7 @@ async def test_tls_client_that_reads_slowly_is_kept_and_one_that_reads_nothing_i
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The checks are made here, at the times that matter.
-    monkeypatch.setattr(edge_connection, "STALL_TIMEOUT_S", 1e6)
+    monkeypatch.setattr(admitted_client, "STALL_TIMEOUT_S", 1e6)
     async with edge_with_a_client(tmp_path) as (edge, (connection,), client):
         for _ in range(5):
             await fill(connection)

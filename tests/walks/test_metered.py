@@ -123,6 +123,9 @@ class World:
         assert meter.held == held
         charged = self.reported[account] + meter.reads - meter.held
         assert charged == self.written[account], f"{account} is charged {charged} for {self.written[account]} datasets"
+        assert meter.reads <= max(meter.lease, meter.held), f"{account} has read more than it was granted"
+        own = {client.session for client in self.clients if meter in client.session.meter.parts}
+        assert (self.hub.fanout._metered.get(meter, set()), meter.clients) == (own, len(own))
 
 
 STEPS: Sequence[Callable[[World, int], None]] = (

@@ -72,6 +72,11 @@ class _Process:
         if self.counts.updates != goal or self.counts.open != before.open:
             raise Lost(f"expected {updates} updates, got {self.counts - before}")
 
+    async def current(self) -> None:
+        """Count what has arrived by now."""
+        self.command("wait 0 0 0")
+        self.counts = Counts(*map(int, (await self.answers.readline()).split()))
+
     async def samples(self) -> list[Sample]:
         self.command("samples")
         rows = [(await self.answers.readline()).decode().split() for _ in range(int(await self.answers.readline()))]
@@ -119,6 +124,11 @@ class Viewers:
             return sum(process.subscribers[endpoint] for endpoint in endpoints)
 
         await asyncio.gather(*(each.reach(of(each, changed), of(each, fetched)) for each in self._processes))
+
+    async def current(self) -> Counts:
+        """Return what has arrived by now."""
+        await asyncio.gather(*(process.current() for process in self._processes))
+        return self.counts
 
     async def samples(self) -> list[Sample]:
         """Return the samples since the last call."""

@@ -77,7 +77,9 @@ class System:
 
     async def __aenter__(self) -> Self:
         self.state.parent.mkdir(parents=True, exist_ok=True)
-        self._config.write_text(f'source = []\n[[plan]]\nname = "{PLAN}"\n{self._tables}', encoding="utf-8")
+        # Without a table, the Data Service has sources of its own.
+        sources = "" if "[[source]]" in self._tables else "source = []\n"
+        self._config.write_text(f'{sources}[[plan]]\nname = "{PLAN}"\n{self._tables}', encoding="utf-8")
         options = ["--mode", self.mode, "--state-dir", str(self.state), "--config", str(self._config), *self._options]
         with self._log.open("wb") as log:
             self._up = await asyncio.create_subprocess_exec(

@@ -82,6 +82,8 @@ class Cluster:
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": str(self.directory),
             "fsync": "on",
+            # For sources that read a publication.
+            "wal_level": "logical",
             "max_connections": "200",
             "shared_buffers": "64MB",
         }

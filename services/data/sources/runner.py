@@ -28,6 +28,7 @@ from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
 from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.pacing import HostPacer
+from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.records.converter import RecordConverter
 from services.data.sources.records.table import RecordTable
 from services.data.sources.source import (
@@ -461,11 +462,14 @@ def _make(
         case KafkaTable():
             module = _needing("kafka", "services.data.sources.kafka.source")
             made: ChangeSource = module.KafkaSource(table, clock, converter(table))
-            return made
+        case PostgresConfig():
+            module = _needing("postgres", "services.data.sources.postgres.source")
+            made = module.PostgresSource(table, clock, converter)
         case WebhookConfig():
             return WebhookSource(table, clock, converter(table))
         case _:
             return _plugged_in(table, clock)
+    return made
 
 
 def _needing(extra: str, module: str) -> Any:  # noqa: ANN401  # a module

@@ -93,6 +93,8 @@ class Intake:
     """Time of the last record, in Unix ms; 0: none, or unknown."""
     lag: int | None = None
     """What is still to be read, in records, of PostgreSQL in bytes; None: unknown."""
+    resets: int = 0
+    """Times that the origin did not have what follows the stored position, and everything was read anew."""
     stopped: tuple[str, str] | None = None
     """Part and position after the record at which the source has stopped; None: it has not."""
 
@@ -105,6 +107,7 @@ class Intake:
             "lost": self.lost,
             "last_record": iso(self.last_ms) if self.last_ms else None,
             "lag": self.lag,
+            "resets": self.resets,
         }
 
 
@@ -287,11 +290,11 @@ class StoredState:
 
 
 @runtime_checkable
-class ResumingSource(Source, Protocol):
-    """A source that continues what is stored."""
+class ResumingSource(Protocol):
+    """A source, of either kind, that continues what is stored."""
 
     def attach(self, stored: StoredState) -> None:
-        """Continue what is stored; called once, before :meth:`run`."""
+        """Continue what is stored; called once, before it runs."""
         ...
 
 

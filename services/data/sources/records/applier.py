@@ -5,16 +5,16 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from services.data.errors import ChangeRefused, DataError
 from services.data.kinds.series.form import Point
-from services.data.sources.records.converter import RecordConverter, SeriesPoint
+from services.data.sources.records.converter import SeriesPoint
 from services.data.sources.records.record import Record
 from services.data.sources.source import ChangeSink, Health, Intake
-from services.data.store import Accepted, Change, Checkpoint
+from services.data.store import Accepted, Change, Checkpoint, Patch
 
 BATCH: Final = 200
 """Maximum number of records of a batch."""
@@ -22,6 +22,18 @@ IN_FLIGHT: Final = 4
 """Maximum number of batches on their way to the store."""
 
 _logger = structlog.get_logger(__name__)
+
+
+class Converter(Protocol):
+    """Makes changes of records, as ``RecordConverter``."""
+
+    def convert(self, record: Record, /) -> Change | SeriesPoint | None:
+        """Return the change that a record makes; None if it makes none; raises DataError."""
+        ...
+
+    def series_change(self, endpoint: str, points: dict[int, Point], /) -> Patch:
+        """Return the insertion of points, by their seconds."""
+        ...
 
 
 @dataclass(eq=False)
@@ -71,7 +83,7 @@ class RecordApplier:
 
     def __init__(
         self,
-        converter: RecordConverter,
+        converter: Converter,
         sink: ChangeSink,
         health: Health,
         *,
@@ -123,6 +135,12 @@ class RecordApplier:
         """Wait until everything is stored; raises as :meth:`apply`."""
         while self._in_flight:
             await self._settle()
+
+    async def advance(self, position: str) -> None:
+        """Store everything, and then a position without a record; raises as :meth:`apply`."""
+        await self.flush()
+        await (await self._sink.enqueue([], Checkpoint(self.part, self._position, position)))
+        self._position = position
 
     async def close(self) -> None:
         """Wait for what is on its way, whatever its outcome."""

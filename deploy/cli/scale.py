@@ -23,10 +23,9 @@ def scale_command(
         float,
         typer.Option(hidden=True, envvar="DIEM_TIME_FACTOR", min=0.1, max=100, help="Factor for the time-out."),
     ] = 1.0,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing on success.")] = False,
 ) -> int:
     """Change the number of servers (of composites in mode xz). Clients of stopped servers reconnect to others."""
-    terminal = Terminal(quiet=quiet)
+    terminal = Terminal()
 
     async def work() -> None:
         with terminal.counting("scaling") as show:

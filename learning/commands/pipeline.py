@@ -89,7 +89,9 @@ def run_command(
     ] = DEFAULT_WINDOW,
     begin: Annotated[str | None, typer.Option("--from", help="Start of the window (ISO 8601).")] = None,
     end: Annotated[str | None, typer.Option("--to", help="End of the window (ISO 8601).")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the statistics. Default: the end of the window.")] = None,
+    name: Annotated[
+        str | None, typer.Option(hidden=True, help="Name of the statistics. Default: the end of the window.")
+    ] = None,
 ) -> int:
     """Read recorded traffic into tables, and compute the statistics of a window."""
     if source not in {None, *_SOURCES}:

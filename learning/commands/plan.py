@@ -62,6 +62,7 @@ def plan_command(
         bool,
         typer.Option(
             "--compare/--no-compare",
+            hidden=True,
             help="With --movement: compare a plan that does not pay with the best one that moves any.",
         ),
     ] = True,

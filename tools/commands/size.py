@@ -44,13 +44,9 @@ def size(
     subscribers: Annotated[
         float | None, typer.Option(min=0, help="Clients that receive an update, on average.")
     ] = None,
-    groups: Annotated[int | None, typer.Option(min=1, help="Consumer groups that read every update.")] = None,
     brokers: Annotated[
         int | None,
         typer.Option(min=1, max=1000, help="Number of brokers. Default: as many as needed."),
-    ] = None,
-    other_partitions: Annotated[
-        int | None, typer.Option(min=0, help="Partitions of other topics in the cluster.")
     ] = None,
     session_timeout: Annotated[
         float | None,
@@ -59,7 +55,6 @@ def size(
             help="The controllers' broker.session.timeout.ms, in seconds. Default: what Kafka shows, else 9.",
         ),
     ] = None,
-    growth: Annotated[float, typer.Option(min=0.01, help="Factor by which updates will grow.")] = 1.0,
     tolerate: Annotated[int, typer.Option(min=0, max=7, help="Brokers that may fail at the same time.")] = 1,
     planned: PlannedOption = None,
     latency: Annotated[
@@ -102,9 +97,7 @@ def size(
         "updates": updates,
         "record_bytes": record_bytes,
         "subscribers": subscribers,
-        "groups": groups,
         "brokers": brokers,
-        "other_partitions": other_partitions,
         "session_timeout_s": session_timeout,
     }
     state, found = StateDir(state_dir), list[Figures]()
@@ -120,7 +113,7 @@ def size(
         return lifecycle.EXIT_OK
     limits = replace(limits, planned=_planned_sizes(planned, found[0]))
     changed = {name: Figure(value, GIVEN) for name, value in given.items() if value is not None}
-    sizing = size_of(found[0].replaced(changed).scaled(growth), limits, constants)
+    sizing = size_of(found[0].replaced(changed), limits, constants)
     if as_json:
         typer.echo(json.dumps(report.as_json(sizing)))
     else:

@@ -49,13 +49,6 @@ class Figures:
         """Return the figures with some replaced, by the names of their fields."""
         return replace(self, **changed)  # type: ignore[arg-type]  # the names are those of figures
 
-    def scaled(self, growth: float) -> "Figures":
-        """Return the figures with ``growth`` times the updates."""
-        if growth == 1:
-            return self
-        origin = f"{self.updates.origin}, times {growth:g}"
-        return replace(self, updates=Figure(self.updates.value * growth, origin))
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

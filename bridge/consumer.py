@@ -18,7 +18,7 @@ from aiokafka.consumer.fetcher import FetchError, FetchResult
 from aiokafka.errors import ConsumerStoppedError, CorruptRecordException, KafkaError
 
 from bridge.partition_state import PartitionTable
-from bridge.records import Record
+from bridge.records import ConsumerRecord
 from diem.errors import DiemError
 from diem.kafka.config import KafkaOptions
 
@@ -195,7 +195,7 @@ class FetchedBatches(NamedTuple):
     partition: TopicPartition
     next: int
     """The offset after the batches, even if they hold no records."""
-    records: Iterator[Record]
+    records: Iterator[ConsumerRecord]
     """May begin before the consumer's position: Kafka's batches are fetched whole."""
 
 

@@ -36,7 +36,7 @@ MAX_NAMES: Final = 100_000
 """Limit of the cache of valid names, about 30 MB; it is cleared when full."""
 
 
-class Record(Protocol):
+class ConsumerRecord(Protocol):
     """The attributes of a Kafka record in use here."""
 
     @property
@@ -125,7 +125,7 @@ class Records:
         name: str,
         position: int,
         next_: int,
-        records: Iterable[Record],
+        records: Iterable[ConsumerRecord],
         *,
         resumable: int | None = None,
         with_data: bool = False,
@@ -196,7 +196,7 @@ class Records:
         resyncs = [key for key in bad if key not in greatest or greatest[key][1] < bad[key]]
         return Frames(batches, resyncs_of(resyncs), watermarks)
 
-    def _deletion(self, record: Record) -> bytes | None:
+    def _deletion(self, record: ConsumerRecord) -> bytes | None:
         """Return the update of a deletion in its tombstone; None if it has none, so that it is a position only."""
         value = next((value for name, value in record.headers if name == GONE_HEADER), None)
         key = record.key
@@ -221,7 +221,7 @@ class Records:
         self._on_bad(bad)
 
 
-def _proof_of(record: Record) -> LogProof | None:
+def _proof_of(record: ConsumerRecord) -> LogProof | None:
     value = next((value for name, value in record.headers if name == LOG_HEADER), None)
     return None if value is None else watermark.decode_proof(value)
 

@@ -39,7 +39,7 @@ class InterestLink(LinkConnection):
         except interest.InterestError as error:
             self.close(Close.BAD_REQUEST, str(error)[:100])
             return
-        if isinstance(message, interest.Prefixes) and self.is_open:
+        if isinstance(message, interest.WatchedPrefixes) and self.is_open:
             self._reporter.report_all(self, message.prefixes)
 
 

@@ -22,7 +22,7 @@ class InterestError(DiemError):
     """A message violates the protocol: the link is closed with 4500."""
 
 
-class Prefixes(NamedTuple):
+class WatchedPrefixes(NamedTuple):
     """The prefixes of endpoints whose watchers matter."""
 
     prefixes: Sequence[str]
@@ -47,7 +47,7 @@ def watched_messages(added: Iterable[str], removed: Iterable[str]) -> Iterator[b
             yield orjson.dumps({"type": "watched", field: part})
 
 
-def decode(data: bytes) -> Prefixes | Watched | None:
+def decode(data: bytes) -> WatchedPrefixes | Watched | None:
     """Return a message; None for one of an unknown type, which is ignored.
 
     Raises:
@@ -57,7 +57,7 @@ def decode(data: bytes) -> Prefixes | Watched | None:
         message = orjson.loads(data)
         match message["type"]:
             case "prefixes":
-                return Prefixes(_names(message, "prefixes"))
+                return WatchedPrefixes(_names(message, "prefixes"))
             case "watched":
                 return Watched(_names(message, "added"), _names(message, "removed"))
     except (ValueError, TypeError, LookupError) as error:

@@ -18,7 +18,7 @@ MIN_LIMIT: Final = 1 << 30
 """Least number of offsets reserved for a count of partitions: more than 3,000 re-created topics fit."""
 
 
-class VersionsUsedUp(DiemError):
+class EpochsUsedUp(DiemError):
     """No versions are left for a new epoch."""
 
 
@@ -100,7 +100,7 @@ def next_epoch(
         cut: a partition has lost its end, so offsets may be given again.
 
     Raises:
-        VersionsUsedUp: versions would have more than 13 digits.
+        EpochsUsedUp: versions would have more than 13 digits.
     """
     count, greatest = len(observed.ends), max(observed.ends)
     if current is None or current.topic != observed.topic:
@@ -129,7 +129,7 @@ def _room(offset: int) -> int:
 
 def _checked(epoch: Epoch) -> Epoch:
     if epoch.end > GREATEST_VERSION:
-        raise VersionsUsedUp("the versions of 13 digits are used up: serve the topic with another --topic-prefix")
+        raise EpochsUsedUp("the versions of 13 digits are used up: serve the topic with another --topic-prefix")
     return epoch
 
 

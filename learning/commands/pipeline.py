@@ -29,7 +29,7 @@ from diem.process import log
 from learning.commands.erase import erase_command
 from learning.commands.options import parse_window
 from learning.commands.spark_options import WarehouseOption, with_spark_options
-from learning.jobs.sources import FileSource, KafkaSource, SourceLag
+from learning.jobs.sources import FileSource, SourceLag, TopicSource
 from learning.jobs.spark_options import SparkSettings
 from learning.jobs.warehouse import NoTraffic, SourceStatus, Warehouse, all_statistics, read_report, read_window, status
 from learning.spark import pipeline
@@ -141,7 +141,7 @@ def status_command(
 
 def _source(
     kind: str | None, state: StateDir, folder: Path | None, kafka: Mapping[str, Any]
-) -> FileSource | KafkaSource | None:
+) -> FileSource | TopicSource | None:
     if kind == "none":
         return None
     if kind == "files" or (kind is None and (folder is not None or _records_files(state, kafka))):
@@ -155,7 +155,7 @@ def _source(
     return asyncio.run(_kafka_source(cluster.options))
 
 
-async def _kafka_source(cluster: KafkaOptions) -> KafkaSource:
+async def _kafka_source(cluster: KafkaOptions) -> TopicSource:
     from learning.jobs.traffic_topic import kafka_source  # noqa: PLC0415  # its client is an extra
 
     return await kafka_source(cluster)

@@ -82,7 +82,7 @@ class FileSource:
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaSource:
+class TopicSource:
     """A topic, from its beginning."""
 
     options: KafkaOptions

@@ -12,12 +12,12 @@ from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import describe
-from learning.jobs.sources import KafkaSource, SourceLag
+from learning.jobs.sources import SourceLag, TopicSource
 
 _TIMEOUT_S: Final = 15.0
 
 
-async def kafka_source(options: KafkaOptions) -> KafkaSource:
+async def kafka_source(options: KafkaOptions) -> TopicSource:
     """Return the topic of recorded traffic as a source.
 
     Raises:
@@ -32,7 +32,7 @@ async def kafka_source(options: KafkaOptions) -> KafkaSource:
             f"there is no topic {topic} at {options.bootstrap_servers}: it is made when a server first records "
             "traffic there (traffic in files: --source files)"
         )
-    return KafkaSource(options, identity)
+    return TopicSource(options, identity)
 
 
 async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> SourceLag:

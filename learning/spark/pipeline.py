@@ -17,7 +17,7 @@ from diem.errors import FileError
 from learning.jobs import erasure
 from learning.jobs.checkpoint import read_offsets
 from learning.jobs.erasure import Erased
-from learning.jobs.sources import FileSource, KafkaSource, SourceLag, unread_files
+from learning.jobs.sources import FileSource, SourceLag, TopicSource, unread_files
 from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings
 from learning.jobs.warehouse import Warehouse, read_window, warehouse_at
 from learning.spark.jars import JARS
@@ -41,7 +41,7 @@ class TablesUnavailable(FileError):
 class ReadOptions:
     """Options of the source."""
 
-    source: FileSource | KafkaSource
+    source: FileSource | TopicSource
     remove: bool
     """Remove files after reading them."""
     follow_s: float | None
@@ -135,7 +135,7 @@ def erase(here: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Erased:
 
 @contextmanager
 def _spark(
-    here: Warehouse, terminal: Terminal, settings: SparkSettings, source: FileSource | KafkaSource | None = None
+    here: Warehouse, terminal: Terminal, settings: SparkSettings, source: FileSource | TopicSource | None = None
 ) -> "Iterator[tuple[Any, Path | None]]":
     """Run Spark with a scratch folder, and with its connector to Kafka; raise what ``run`` does.
 
@@ -145,7 +145,7 @@ def _spark(
     from learning.jobs import executors, spark_session  # noqa: PLC0415  # with PySpark
 
     try:
-        jars = JARS.prepare() if isinstance(source, KafkaSource) else ()
+        jars = JARS.prepare() if isinstance(source, TopicSource) else ()
         with _terminated_as_interrupted(), spark_session.scratch_folder() as scratch:
             terminal.info("starting Spark")
             options = SparkOptions(scratch, settings, jars, command)
@@ -199,7 +199,7 @@ def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterat
         yield on_batch
 
 
-async def unread_of(here: Warehouse, source: FileSource | KafkaSource) -> SourceLag:
+async def unread_of(here: Warehouse, source: FileSource | TopicSource) -> SourceLag:
     """Return the unread and lost amounts of a source.
 
     Raises:

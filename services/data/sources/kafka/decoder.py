@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from services.data.errors import DataError, InvalidDataset
 from services.data.sources.kafka.formats import ValueFormat
-from services.data.sources.kafka.positions import Partition
+from services.data.sources.kafka.positions import SourcePartition
 from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.records.record import MISSING, Record
 
@@ -20,7 +20,7 @@ class RecordDecoder:
         self._keys = keys
         self._uses_key = table.uses_key
 
-    async def decode(self, partition: Partition, topic_id: str, raw: Sequence[Any]) -> list[Record]:
+    async def decode(self, partition: SourcePartition, topic_id: str, raw: Sequence[Any]) -> list[Record]:
         """Return the records of one partition; raises InputFailed if a registry cannot be reached."""
         await self._values.prepare(each.value for each in raw)
         await self._keys.prepare(each.key for each in raw)

@@ -11,7 +11,7 @@ from services.data.errors import InvalidDataset
 START: Final = "start"
 
 
-class Partition(NamedTuple):
+class SourcePartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
@@ -41,7 +41,7 @@ class Position(NamedTuple):
         return cls(topic_id, int(offset))
 
 
-class Bounds(NamedTuple):
+class PartitionBounds(NamedTuple):
     """What a partition has.
 
     Attributes:
@@ -69,7 +69,9 @@ class Beginning(NamedTuple):
     reason: str = ""
 
 
-def beginnings(stored: Mapping[str, str], found: Mapping[Partition, Bounds]) -> dict[Partition, Beginning]:
+def beginnings(
+    stored: Mapping[str, str], found: Mapping[SourcePartition, PartitionBounds]
+) -> dict[SourcePartition, Beginning]:
     """Return where each partition is read from.
 
     A partition without a stored position is new if others have one: it is read from its first record, as all of its
@@ -79,7 +81,7 @@ def beginnings(stored: Mapping[str, str], found: Mapping[Partition, Bounds]) -> 
     return {partition: _beginning(stored.get(partition.part), bounds, begun) for partition, bounds in found.items()}
 
 
-def _beginning(stored: str | None, bounds: Bounds, begun: bool) -> Beginning:
+def _beginning(stored: str | None, bounds: PartitionBounds, begun: bool) -> Beginning:
     topic_id, begin, end, start = bounds
     if stored is None:
         return Beginning(Position(topic_id, begin if begun else start), None)

@@ -16,7 +16,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 from diem.kafka.client import close_all
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
-from services.data.sources.kafka.positions import Bounds, Partition
+from services.data.sources.kafka.positions import PartitionBounds, SourcePartition
 from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.records.attempts import InputFailed
 
@@ -35,15 +35,15 @@ STALLED_S: Final = 10.0
 """Time without an answer for a partition after which the connection is opened anew."""
 
 
-class Layout(NamedTuple):
+class TopicLayout(NamedTuple):
     """The partitions that can be read, with the ids of their topics, and what is missing."""
 
-    topics: Mapping[Partition, str]
+    topics: Mapping[SourcePartition, str]
     missing: Sequence[str] = ()
     """Topics that do not exist, and partitions without a leader."""
 
 
-async def find_layout(client: AIOKafkaClient, table: KafkaTable) -> Layout:
+async def find_layout(client: AIOKafkaClient, table: KafkaTable) -> TopicLayout:
     """Return the partitions of a source's topics.
 
     Raises:
@@ -53,7 +53,7 @@ async def find_layout(client: AIOKafkaClient, table: KafkaTable) -> Layout:
     cluster = await describe(client, *table.topics)
     found = {name: topic for name, topic in cluster.topics.items() if table.covers(name) and is_shown(table, name)}
     parts = {
-        Partition(name, number): (topic.id, part.leader)
+        SourcePartition(name, number): (topic.id, part.leader)
         for name, topic in sorted(found.items())
         for number, part in sorted(topic.partitions.items())
     }
@@ -63,7 +63,7 @@ async def find_layout(client: AIOKafkaClient, table: KafkaTable) -> Layout:
     if table.pattern is not None and not found:
         missing = [f"no topic matches {table.pattern!r}"]
     missing += [f"{partition.part} has no leader" for partition, (_, leader) in parts.items() if leader < 0]
-    return Layout({partition: topic_id for partition, (topic_id, leader) in parts.items() if leader >= 0}, missing)
+    return TopicLayout({partition: topic_id for partition, (topic_id, leader) in parts.items() if leader >= 0}, missing)
 
 
 def is_shown(table: KafkaTable, topic: str) -> bool:
@@ -74,12 +74,14 @@ def is_shown(table: KafkaTable, topic: str) -> bool:
 class PartitionReader:
     """Reads the records of partitions."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, partitions: Iterable[Partition]) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, partitions: Iterable[SourcePartition]) -> None:
         self._consumer = consumer
         self._partitions = {TopicPartition(*each): each for each in partitions}
         self._idle_since = 0.0
 
-    async def bounds(self, topics: Mapping[Partition, str], start: str | int) -> dict[Partition, Bounds]:
+    async def bounds(
+        self, topics: Mapping[SourcePartition, str], start: str | int
+    ) -> dict[SourcePartition, PartitionBounds]:
         """Return the bounds of partitions; ``topics``: ids; ``start``: earliest, latest, or a time in Unix ms."""
         if not self._partitions:
             return {}
@@ -90,11 +92,11 @@ class PartitionReader:
             found = await self._consumer.offsets_for_times(dict.fromkeys(self._partitions, start))
             starts = {each: ends[each] if (at := found.get(each)) is None else at.offset for each in self._partitions}
         return {
-            partition: Bounds(topics[partition], begins[each], ends[each], starts[each])
+            partition: PartitionBounds(topics[partition], begins[each], ends[each], starts[each])
             for each, partition in self._partitions.items()
         }
 
-    def seek(self, offsets: Mapping[Partition, int]) -> None:
+    def seek(self, offsets: Mapping[SourcePartition, int]) -> None:
         """Read partitions from offsets, and no others."""
         self._partitions = {each: partition for each, partition in self._partitions.items() if partition in offsets}
         self._consumer.assign([*self._partitions])
@@ -102,7 +104,7 @@ class PartitionReader:
             self._consumer.seek(each, offsets[partition])
         self._idle_since = time.time()
 
-    async def read(self, wait_ms: int) -> Mapping[Partition, Sequence[Any]] | None:
+    async def read(self, wait_ms: int) -> Mapping[SourcePartition, Sequence[Any]] | None:
         """Return new records by partition, after ``wait_ms`` at most; None: an offset is out of range now.
 
         Raises:
@@ -139,7 +141,7 @@ class PartitionReader:
 
 
 @asynccontextmanager
-async def open_reader(options: KafkaOptions, partitions: Sequence[Partition]) -> AsyncIterator[PartitionReader]:
+async def open_reader(options: KafkaOptions, partitions: Sequence[SourcePartition]) -> AsyncIterator[PartitionReader]:
     """Connect a consumer of committed records for partitions.
 
     Raises:

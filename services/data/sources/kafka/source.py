@@ -17,8 +17,8 @@ from diem.process.clock import Clock
 from services.data.errors import DataError, InvalidDataset
 from services.data.sources.kafka.decoder import RecordDecoder
 from services.data.sources.kafka.formats import PLAIN
-from services.data.sources.kafka.positions import Beginning, Partition, Position, beginnings
-from services.data.sources.kafka.reader import Layout, PartitionReader, find_layout, open_reader
+from services.data.sources.kafka.positions import Beginning, Position, SourcePartition, beginnings
+from services.data.sources.kafka.reader import PartitionReader, TopicLayout, find_layout, open_reader
 from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.records.applier import BATCH, RecordApplier
 from services.data.sources.records.attempts import InputFailed, keep_trying
@@ -37,7 +37,7 @@ SAMPLES: Final = 20
 MAX_SAMPLED: Final = 24
 """Partitions in a trial."""
 SAMPLE_S: Final = 10.0
-Find = Callable[[], Awaitable[Layout]]
+Find = Callable[[], Awaitable[TopicLayout]]
 
 _logger = structlog.get_logger(__name__)
 
@@ -118,7 +118,7 @@ class KafkaSource:
                     async with open_reader(options, [*layout.topics]) as reader:
                         await self._read(sink, reader, layout, partial(find_layout, client, self._table))
 
-    async def _read(self, sink: ChangeSink, reader: PartitionReader, layout: Layout, find: Find) -> None:
+    async def _read(self, sink: ChangeSink, reader: PartitionReader, layout: TopicLayout, find: Find) -> None:
         """Read partitions until there are others, or an offset is out of range."""
         bounds = await reader.bounds(layout.topics, self._table.starts_at)
         begins = beginnings(await sink.positions(), bounds)
@@ -143,7 +143,7 @@ class KafkaSource:
             await asyncio.wait([watching])
             await asyncio.gather(*(each.close() for each in appliers.values()))
 
-    async def _begin(self, sink: ChangeSink, begins: Mapping[Partition, Beginning]) -> None:
+    async def _begin(self, sink: ChangeSink, begins: Mapping[SourcePartition, Beginning]) -> None:
         """Store the positions at which partitions begin, as far as they are others than the stored ones."""
         answers = []
         for partition, each in begins.items():
@@ -160,8 +160,8 @@ class KafkaSource:
     async def _apply_all(
         self,
         reader: PartitionReader,
-        appliers: Mapping[Partition, RecordApplier],
-        layout: Layout,
+        appliers: Mapping[SourcePartition, RecordApplier],
+        layout: TopicLayout,
         watching: "asyncio.Task[None]",
     ) -> None:
         decoder, time = self._decoder(), asyncio.get_running_loop().time
@@ -188,7 +188,7 @@ class KafkaSource:
             was_caught_up = caught_up
         watching.result()
 
-    async def _watch(self, layout: Layout, find: Find) -> None:
+    async def _watch(self, layout: TopicLayout, find: Find) -> None:
         """Return once there are other partitions, or topics of other ids."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
@@ -197,7 +197,7 @@ class KafkaSource:
                 return
             self._works(found)
 
-    def _works(self, layout: Layout) -> None:
+    def _works(self, layout: TopicLayout) -> None:
         if layout.missing:
             times = int(self.health.error is None)
             self.health.failed("; ".join(layout.missing), times=times, fault=Fault.UNREACHABLE)
@@ -231,12 +231,12 @@ class KafkaSource:
         return faults, count
 
 
-async def _samples(reader: PartitionReader, layout: Layout) -> dict[Partition, list[Any]]:
+async def _samples(reader: PartitionReader, layout: TopicLayout) -> dict[SourcePartition, list[Any]]:
     """Return the last records of each topic, by partition."""
     bounds = await reader.bounds(layout.topics, "earliest")
     full = [partition for partition, each in bounds.items() if each.end > each.begin][:MAX_SAMPLED]
     reader.seek({each: max(bounds[each].begin, bounds[each].end - SAMPLES) for each in full})
-    found: dict[Partition, list[Any]] = defaultdict(list)
+    found: dict[SourcePartition, list[Any]] = defaultdict(list)
     while full and await reader.lag() != 0:
         for partition, raw in (await reader.read(IDLE_MS) or {}).items():
             found[partition] = [*found[partition], *raw][-SAMPLES:]

@@ -9,7 +9,7 @@ from services.data.sources.postgres.positions import lsn_of
 from services.data.sources.postgres.rows import FULL, TableRows
 from services.data.sources.postgres.session import failures
 from services.data.sources.postgres.table import MIB, PostgresConfig
-from services.data.sources.postgres.values import Type
+from services.data.sources.postgres.values import ColumnType
 from services.data.sources.records.attempts import InputFailed
 
 PLUGIN: Final = "pgoutput"
@@ -135,14 +135,14 @@ async def published_tables(session: Session, publication: str) -> list[Published
     ]
 
 
-async def array_and_domain_types(session: Session) -> dict[int, Type]:
+async def array_and_domain_types(session: Session) -> dict[int, ColumnType]:
     """Return the types that are made of others; raises InputFailed."""
     with failures("the types cannot be read"):
         found = await session.fetch(
             "SELECT oid, typbasetype, CASE WHEN typcategory = 'A' THEN typelem ELSE 0 END, typdelim::text"
             " FROM pg_type WHERE typtype = 'd' OR typcategory = 'A'"
         )
-    return {row[0]: Type(*row) for row in found}
+    return {row[0]: ColumnType(*row) for row in found}
 
 
 def check_table(published: Published, rows: TableRows) -> None:

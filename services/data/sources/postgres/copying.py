@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from services.data.errors import DataError
 from services.data.sources.postgres.catalog import Published, Session, quoted
-from services.data.sources.postgres.positions import Copy, Snapshot, lsn_of
+from services.data.sources.postgres.positions import Copy, PgSnapshot, lsn_of
 from services.data.sources.postgres.rows import Removal, RowLayout, TableRows, Unreadable
 from services.data.sources.postgres.session import failures
 from services.data.sources.records.applier import RecordApplier
@@ -41,14 +41,14 @@ class Copier:
         self._era = era
         self._stored_names = stored_names
         self._sleep = sleep
-        self._snapshot = Snapshot("", 0, frozenset())
+        self._snapshot = PgSnapshot("", 0, frozenset())
         self._lsn = 0
 
     async def begin(self) -> None:
         """Begin the transaction; raises InputFailed."""
         with failures("the tables cannot be copied"):
             await self._session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            self._snapshot = Snapshot.parse(await self._session.fetchval("SELECT pg_current_snapshot()::text"))
+            self._snapshot = PgSnapshot.parse(await self._session.fetchval("SELECT pg_current_snapshot()::text"))
             # Transactions in the snapshot have written their commit before they could be seen.
             self._lsn = lsn_of(await self._session.fetchval("SELECT pg_current_wal_insert_lsn()::text"))
 

@@ -9,12 +9,12 @@ from services.data.sources.postgres.catalog import Published
 from services.data.sources.postgres.pgoutput import (
     Begin,
     Commit,
-    Delete,
-    Insert,
     Message,
     Relation,
+    RowDelete,
+    RowInsert,
+    RowUpdate,
     Truncate,
-    Update,
     Values,
     decode,
 )
@@ -138,7 +138,7 @@ class Follower:
                 for oid in message.relations:
                     if (table := self._relations.get(oid)) is not None and not self._has(table):
                         await self._truncate(table)
-            case Insert() | Update() | Delete():
+            case RowInsert() | RowUpdate() | RowDelete():
                 self._index += 1
                 table = self._relations.get(message.relation)
                 if table is not None and not self._has(table):
@@ -197,17 +197,17 @@ class Follower:
         if names:
             self._records[-1].position = self._position()
 
-    async def _row(self, table: FollowedTable, message: Insert | Update | Delete) -> None:
+    async def _row(self, table: FollowedTable, message: RowInsert | RowUpdate | RowDelete) -> None:
         """Make the records of a change."""
         position = self._position()
         try:
-            if isinstance(message, Delete):
+            if isinstance(message, RowDelete):
                 row = table.layout.read_identity(message.old, full=table.full)
                 if (record := table.rows.ends(position, row, self._time_ms)) is not None:
                     self._records.append(record)
                 self._remember(table, row, None)
                 return
-            old = message.old if isinstance(message, Update) else None
+            old = message.old if isinstance(message, RowUpdate) else None
             await self._put(table, old, message.new)
         except DataError as error:
             self._records.append(Unreadable(position, MISSING, time_ms=self._time_ms, error=error))

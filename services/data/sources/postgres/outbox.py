@@ -18,7 +18,7 @@ from services.data.sources.postgres import catalog
 from services.data.sources.postgres.catalog import Session, quoted
 from services.data.sources.postgres.copying import split_row
 from services.data.sources.postgres.pgoutput import Column
-from services.data.sources.postgres.positions import Snapshot
+from services.data.sources.postgres.positions import PgSnapshot
 from services.data.sources.postgres.rows import RowLayout, Unreadable
 from services.data.sources.postgres.session import connect, failures
 from services.data.sources.postgres.table import PostgresConfig
@@ -57,7 +57,7 @@ class OutboxPosition(NamedTuple):
         """Return the position of a stored text; raises InvalidDataset."""
         try:
             system, seen, *rest = text.split(" ")
-            Snapshot.parse(seen)
+            PgSnapshot.parse(seen)
             return cls(system, seen, rest[0], int(rest[1])) if rest else cls(system, seen)
         except (ValueError, IndexError):
             raise InvalidDataset(
@@ -171,11 +171,11 @@ class OutboxReader:
         """Return the stored position; the beginning, if the database does not continue it."""
         with failures("the outbox cannot be read"):
             system = str(await session.fetchval("SELECT system_identifier FROM pg_control_system()"))
-            now = Snapshot.parse(await session.fetchval("SELECT pg_current_snapshot()::text"))
+            now = PgSnapshot.parse(await session.fetchval("SELECT pg_current_snapshot()::text"))
         if text is None:
             return OutboxPosition(system, NOTHING)
         position = OutboxPosition.parse(text)
-        if position.system == system and Snapshot.parse(position.next or position.seen).xmax <= now.xmax:
+        if position.system == system and PgSnapshot.parse(position.next or position.seen).xmax <= now.xmax:
             return position
         self._intake.resets += 1
         reason = "it is another database server, or was restored from a backup"
@@ -265,7 +265,7 @@ class OutboxReader:
         return Record(text, row)
 
     async def _delete(self, session: Session, seen: str) -> None:
-        xmax = Snapshot.parse(seen).xmax
+        xmax = PgSnapshot.parse(seen).xmax
         with failures("applied rows cannot be deleted"):
             await session.execute(
                 f"DELETE FROM {self._sql_name} WHERE tx < '{xmax}' AND pg_visible_in_snapshot(tx, '{seen}')"  # noqa: S608

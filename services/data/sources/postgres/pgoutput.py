@@ -62,14 +62,14 @@ class Relation(NamedTuple):
     columns: tuple[Column, ...]
 
 
-class Insert(NamedTuple):
+class RowInsert(NamedTuple):
     """A new row."""
 
     relation: int
     new: Values
 
 
-class Update(NamedTuple):
+class RowUpdate(NamedTuple):
     """A changed row; ``old`` has its replica identity before, if that is known and not the same."""
 
     relation: int
@@ -77,7 +77,7 @@ class Update(NamedTuple):
     new: Values
 
 
-class Delete(NamedTuple):
+class RowDelete(NamedTuple):
     """The end of a row, of which the replica identity is known."""
 
     relation: int
@@ -90,7 +90,7 @@ class Truncate(NamedTuple):
     relations: tuple[int, ...]
 
 
-Message = Begin | Commit | Relation | Insert | Update | Delete | Truncate
+Message = Begin | Commit | Relation | RowInsert | RowUpdate | RowDelete | Truncate
 
 _BEGIN: Final = Struct("!QqI")
 _COMMIT: Final = Struct("!BQQq")
@@ -107,11 +107,11 @@ def decode(message: bytes) -> Message | None:  # noqa: PLR0911  # one for each t
     """
     match message[:1]:
         case b"I":
-            return Insert(_I32.unpack_from(message, 1)[0], _values(message, 6)[0])
+            return RowInsert(_I32.unpack_from(message, 1)[0], _values(message, 6)[0])
         case b"U":
             return _update(message)
         case b"D":
-            return Delete(_I32.unpack_from(message, 1)[0], _values(message, 6)[0])
+            return RowDelete(_I32.unpack_from(message, 1)[0], _values(message, 6)[0])
         case b"B":
             lsn, at_us, xid = _BEGIN.unpack_from(message, 1)
             return Begin(lsn, EPOCH_MS + at_us // 1000, xid)
@@ -129,12 +129,12 @@ def decode(message: bytes) -> Message | None:  # noqa: PLR0911  # one for each t
             raise InvalidDataset(f"the database has sent a message of an unknown type: {kind!r}")
 
 
-def _update(message: bytes) -> Update:
+def _update(message: bytes) -> RowUpdate:
     (relation,) = _I32.unpack_from(message, 1)
     if message[5:6] == b"N":
-        return Update(relation, None, _values(message, 6)[0])
+        return RowUpdate(relation, None, _values(message, 6)[0])
     old, at = _values(message, 6)
-    return Update(relation, old, _values(message, at + 1)[0])
+    return RowUpdate(relation, old, _values(message, at + 1)[0])
 
 
 def _values(message: bytes, at: int) -> tuple[Values, int]:

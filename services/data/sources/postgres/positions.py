@@ -42,7 +42,7 @@ class StreamPosition(NamedTuple):
         return f"{lsn_text(self.lsn)} {self.changes} {self.era}"
 
 
-class Snapshot(NamedTuple):
+class PgSnapshot(NamedTuple):
     """Which transactions a reader saw, as ``pg_current_snapshot()`` has it."""
 
     text: str
@@ -68,7 +68,7 @@ class Copy(NamedTuple):
 
     lsn: int
     """Transactions that it has commit before."""
-    snapshot: Snapshot
+    snapshot: PgSnapshot
     layout: str
     """Digest of the table's columns and of what diem.toml says of it."""
     era: str
@@ -78,7 +78,7 @@ class Copy(NamedTuple):
         """Return the copy of a stored text; None if that is one which was not finished."""
         try:
             state, lsn, snapshot, layout, era = text.split(" ")
-            return cls(lsn_of(lsn), Snapshot.parse(snapshot), layout, era) if state == "copied" else None
+            return cls(lsn_of(lsn), PgSnapshot.parse(snapshot), layout, era) if state == "copied" else None
         except ValueError:
             return None
 

@@ -28,7 +28,7 @@ Convert = Callable[[str], Any]
 """Makes a JSON value of a text."""
 
 
-class Type(NamedTuple):
+class ColumnType(NamedTuple):
     """What the catalog says of a type."""
 
     oid: int
@@ -48,7 +48,7 @@ class Types:
         raw_bytes: whether ``bytea`` is bytes in place of Base64.
     """
 
-    def __init__(self, known: Mapping[int, Type], *, raw_bytes: bool = False) -> None:
+    def __init__(self, known: Mapping[int, ColumnType], *, raw_bytes: bool = False) -> None:
         self._known = known
         self._scalars: Mapping[int, Convert] = {**_SCALARS, _BYTEA: _bytes} if raw_bytes else _SCALARS
 

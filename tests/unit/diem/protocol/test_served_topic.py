@@ -8,8 +8,8 @@ from diem.protocol.partitioners import Partitioner
 from diem.protocol.served_topic import (
     MIN_LIMIT,
     Epoch,
+    EpochsUsedUp,
     Observed,
-    VersionsUsedUp,
     encode_epoch,
     latest,
     next_epoch,
@@ -89,7 +89,7 @@ def test_reserved_offsets_grow_before_they_are_used_up() -> None:
 
 def test_versions_have_13_digits_or_none_are_given() -> None:
     last = replace(first(), base=GREATEST_VERSION - 3 * MIN_LIMIT)
-    with pytest.raises(VersionsUsedUp, match="--topic-prefix"):
+    with pytest.raises(EpochsUsedUp, match="--topic-prefix"):
         next_epoch(last, Observed("b", (0, 0), (0, 0)), NOW)
 
 

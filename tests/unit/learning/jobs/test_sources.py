@@ -5,7 +5,7 @@ import pytest
 
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
-from learning.jobs.sources import FileSource, KafkaSource, client_options, unread_files
+from learning.jobs.sources import FileSource, TopicSource, client_options, unread_files
 
 
 def test_without_security_the_options_are_servers_and_protocol() -> None:
@@ -51,8 +51,8 @@ def test_tls_files_are_passed_as_text(tmp_path: Path) -> None:
 
 def test_each_topic_and_folder_is_a_source_of_its_own() -> None:
     options = KafkaOptions("a:1")
-    assert KafkaSource(options, "cluster/one").name != KafkaSource(options, "cluster/two").name
-    assert KafkaSource(options, "c").topic == "diem.traffic"
+    assert TopicSource(options, "cluster/one").name != TopicSource(options, "cluster/two").name
+    assert TopicSource(options, "c").topic == "diem.traffic"
     assert FileSource(Path("/a")).name != FileSource(Path("/b")).name
 
 

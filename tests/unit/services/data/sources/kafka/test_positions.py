@@ -3,10 +3,10 @@
 import pytest
 
 from services.data.errors import InvalidDataset
-from services.data.sources.kafka.positions import Beginning, Bounds, Partition, Position, beginnings
+from services.data.sources.kafka.positions import Beginning, PartitionBounds, Position, SourcePartition, beginnings
 
-P0, P1 = Partition("t", 0), Partition("t", 1)
-BOUNDS = Bounds("id", begin=10, end=30, start=20)
+P0, P1 = SourcePartition("t", 0), SourcePartition("t", 1)
+BOUNDS = PartitionBounds("id", begin=10, end=30, start=20)
 
 
 @pytest.mark.parametrize(

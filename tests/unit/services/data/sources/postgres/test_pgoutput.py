@@ -8,12 +8,12 @@ from services.data.sources.postgres.pgoutput import (
     Begin,
     Column,
     Commit,
-    Delete,
-    Insert,
     Message,
     Relation,
+    RowDelete,
+    RowInsert,
+    RowUpdate,
     Truncate,
-    Update,
     decode,
 )
 
@@ -30,18 +30,18 @@ SENT: list[tuple[str, Message]] = [
         "52000040007075626c69630074006600030169640000000017ffffffff016269670000000019ffffffff016e00000006a4ffffffff",
         Relation(OID, "public", "t", "f", tuple(each._replace(is_key=True) for each in COLUMNS)),
     ),
-    ("49000040004e0003740000000137740000000161740000000131", Insert(OID, (b"7", b"a", b"1"))),
+    ("49000040004e0003740000000137740000000161740000000131", RowInsert(OID, (b"7", b"a", b"1"))),
     # big is stored apart from its row, and was not changed.
-    ("55000040004e0003740000000131757400000003312e35", Update(OID, None, (b"1", UNCHANGED, b"1.5"))),
+    ("55000040004e0003740000000131757400000003312e35", RowUpdate(OID, None, (b"1", UNCHANGED, b"1.5"))),
     (
         "55000040004b00037400000001316e6e4e00037400000001327400000001797400000003312e35",
-        Update(OID, (b"1", None, None), (b"2", b"y", b"1.5")),
+        RowUpdate(OID, (b"1", None, None), (b"2", b"y", b"1.5")),
     ),
     (
         "55000040004f00037400000001377400000001617400000001314e0003740000000137740000000161740000000132",
-        Update(OID, (b"7", b"a", b"1"), (b"7", b"a", b"2")),
+        RowUpdate(OID, (b"7", b"a", b"1"), (b"7", b"a", b"2")),
     ),
-    ("44000040004b00037400000001326e6e", Delete(OID, (b"2", None, None))),
+    ("44000040004b00037400000001326e6e", RowDelete(OID, (b"2", None, None))),
     ("54000000010000004000", Truncate((OID,))),
     ("4300000000000152a268000000000152a2980003045f3cac6597", Commit(0x152A268, 0x152A298)),
 ]

@@ -5,7 +5,7 @@ import pytest
 from services.data.errors import InvalidDataset
 from services.data.sources.postgres.copying import split_row
 from services.data.sources.postgres.outbox import OutboxPosition
-from services.data.sources.postgres.positions import Copy, Snapshot, StreamPosition, lsn_of, lsn_text
+from services.data.sources.postgres.positions import Copy, PgSnapshot, StreamPosition, lsn_of, lsn_text
 
 
 def test_positions_are_stored_as_texts() -> None:
@@ -22,22 +22,22 @@ def test_positions_are_stored_as_texts() -> None:
 
 
 def test_a_snapshot_sees_transactions_that_had_ended() -> None:
-    snapshot = Snapshot.parse("750:755:751,753")
+    snapshot = PgSnapshot.parse("750:755:751,753")
     assert [xid for xid in range(748, 758) if snapshot.sees(xid)] == [748, 749, 750, 752, 754]
-    assert not Snapshot.parse("1:1:").sees(1)
+    assert not PgSnapshot.parse("1:1:").sees(1)
 
 
 def test_ids_of_transactions_are_those_near_the_snapshot() -> None:
     """They are sent with 32 bits."""
-    snapshot = Snapshot.parse(f"{2**33 + 5}:{2**33 + 10}:{2**33 + 7}")
+    snapshot = PgSnapshot.parse(f"{2**33 + 5}:{2**33 + 10}:{2**33 + 7}")
     assert [xid for xid in range(4, 12) if snapshot.sees(xid)] == [4, 5, 6, 8, 9]
     assert snapshot.sees(2**32 - 5), "before the counter began again"
-    before = Snapshot.parse(f"{2**32 - 1}:{2**32 - 1}:")
+    before = PgSnapshot.parse(f"{2**32 - 1}:{2**32 - 1}:")
     assert not before.sees(3), "after it began again"
 
 
 def test_a_copy_has_what_was_committed_before_it_and_what_its_snapshot_sees() -> None:
-    copy = Copy(1000, Snapshot.parse("750:755:751"), "layout", "77.0/1")
+    copy = Copy(1000, PgSnapshot.parse("750:755:751"), "layout", "77.0/1")
     assert Copy.parse(str(copy)) == copy
     assert copy.has(900, 754)
     assert not copy.has(900, 751), "it was still running"

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from services.data.errors import InvalidDataset
-from services.data.sources.postgres.values import Type, Types
+from services.data.sources.postgres.values import ColumnType, Types
 
 KNOWN = {
-    1007: Type(1007, 0, 23, ","),
-    1009: Type(1009, 0, 25, ","),
-    3807: Type(3807, 0, 3802, ","),
-    1231: Type(1231, 0, 1700, ","),
-    70001: Type(70001, 23, 0, ","),  # a domain of integers
-    70002: Type(70002, 0, 70003, ","),  # an array of an enum
+    1007: ColumnType(1007, 0, 23, ","),
+    1009: ColumnType(1009, 0, 25, ","),
+    3807: ColumnType(3807, 0, 3802, ","),
+    1231: ColumnType(1231, 0, 1700, ","),
+    70001: ColumnType(70001, 23, 0, ","),  # a domain of integers
+    70002: ColumnType(70002, 0, 70003, ","),  # an array of an enum
 }
 
 

@@ -130,8 +130,8 @@ def make_api(
         routes=[
             Route("/v1/endpoints", data.catalogue, methods=["GET"]),
             Route(PREFIX, by_writer(data.put_bulk), methods=["PUT"]),
-            Route(PREFIX, StreamApi(store, door).post, methods=["POST"]),
-            Route(FILES, FilesApi(store, door, files).post, methods=["POST"]),
+            Route(PREFIX, by_writer(StreamApi(store, door).post), methods=["POST"]),
+            Route(FILES, by_writer(FilesApi(store, door, files).post), methods=["POST"]),
             Route(_ENDPOINT, ReadApi(reads).read, methods=["GET"]),
             Route(_ENDPOINT, by_writer(data.put), methods=["PUT"]),
             Route(_ENDPOINT, by_writer(data.patch), methods=["PATCH"]),

@@ -18,7 +18,6 @@ from diem.protocol.media_types import DOCUMENT, SERIES
 from services.data.access.write_access import WriteRights
 from services.data.api.bulk import MAX_ENDPOINTS
 from services.data.api.door import WriteDoor, answer_of, record_writes
-from services.data.api.guard import unauthorised_write, writer_of
 from services.data.api.requests import coding_refusal, idempotency_key
 from services.data.errors import DatasetTooLarge, InvalidDataset, MalformedBody
 from services.data.files.grid import InputFile
@@ -66,11 +65,8 @@ class FilesApi:
         self._files = files
         self._free = asyncio.Semaphore(AT_ONCE)
 
-    async def post(self, request: Request) -> Response:
+    async def post(self, request: Request, writer: WriteRights) -> Response:
         """Suggest a layout for a file; or convert it by one, and store its endpoints or, as a preview, show them."""
-        writer = writer_of(request.scope)
-        if writer is None:
-            return unauthorised_write(request.scope)
         query = request.query_params
         _check(query)
         if (refusal := coding_refusal(request)) is not None:

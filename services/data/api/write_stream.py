@@ -22,7 +22,6 @@ from services.data import kinds
 from services.data.access.write_access import WriteRights
 from services.data.api import problems
 from services.data.api.door import WriteDoor, answer_of, record_writes
-from services.data.api.guard import unauthorised_write, writer_of
 from services.data.api.requests import MAX_KEY_CHARACTERS, coding_refusal, is_key, ttl_ms
 from services.data.errors import InvalidDataset, MalformedBody
 from services.data.kinds import DOCUMENT, Body
@@ -84,11 +83,8 @@ class StreamApi:
         self.queue = store.writer.queue
         self._door = door
 
-    async def post(self, request: Request) -> Response:
+    async def post(self, request: Request, writer: WriteRights) -> Response:
         """Answer a stream with a stream."""
-        writer = writer_of(request.scope)
-        if writer is None:
-            return unauthorised_write(request.scope)
         if kinds.media_type(request.headers.get("content-type", "")) != NDJSON:
             return problem(415, "unsupported_media_type", f"a stream of writes is {NDJSON}", headers={"Accept": NDJSON})
         if (refusal := coding_refusal(request)) is not None:

@@ -16,7 +16,7 @@ RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-points bench-files bench-writes bench-pipeline bench-reads bench-tokens bench-attack bench-display smoke faults hosts walks pauses conformance cluster chart chart-modes audit sbom image image-test docs site packages lock clean \
-  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium kafka nginx postgres prometheus spark autobahn
+  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium kafka nginx postgres mosquitto prometheus spark autobahn
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page and the examples"
@@ -48,8 +48,8 @@ conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
 # In `make test` one JVM is Spark, most queries are interpreted, not compiled.
-CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py source_restart.py three_brokers.py) docs/test_site.py data/test_hooks.py test_promises.py) tests/e2e/contract tests/e2e/test_quota.py tests/load/test_upgrade.py
-cluster: install-test install-spark kafka page chromium
+CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py source_restart.py three_brokers.py) docs/test_site.py data/test_hooks.py data/test_mqtt.py test_promises.py) tests/e2e/contract tests/e2e/test_quota.py tests/load/test_upgrade.py
+cluster: install-test install-spark kafka mosquitto page chromium
 	@CI=1 RUN_CLUSTER=1 $(PYTEST) $(CLUSTER)
 
 # With API=1 also against an API server of Kubernetes, which is compiled once, in some minutes.
@@ -213,6 +213,7 @@ debian:
 	@deploy/install/chromium.sh
 	@deploy/install/nginx.sh
 	@deploy/install/postgres.sh
+	@deploy/install/mosquitto.sh
 	@deploy/install/prometheus.sh
 
 install: $(VENV)/.run
@@ -298,12 +299,15 @@ nginx:
 postgres:
 	@deploy/install/postgres.sh
 
+mosquitto:
+	@deploy/install/mosquitto.sh
+
 prometheus:
 	@deploy/install/prometheus.sh
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: make install puts it into $(VENV)/bin" >&2; exit 1; }
-	@for name in "run --extra build --extra files --extra kafka --extra postgres" "test --extra build --extra files --extra kafka --extra postgres --extra docs --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "docs --extra build --extra docs" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
+	@for name in "run --extra build --extra files --extra kafka --extra mqtt --extra postgres" "test --extra build --extra files --extra kafka --extra mqtt --extra postgres --extra docs --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "docs --extra build --extra docs" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \

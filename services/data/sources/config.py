@@ -18,6 +18,7 @@ from services.data.kinds.prefixes import Prefixes
 from services.data.sources import plugins
 from services.data.sources.faults import KINDS, ConfigFault, describe, in_order, place_fault, syntax_fault
 from services.data.sources.kafka.table import KafkaTable
+from services.data.sources.mqtt.table import MqttTable
 from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.tables import (
     DataTable,
@@ -50,6 +51,7 @@ TABLES: Final[Dictionary[str, type[SourceTable]]] = {
     "directory": DirectoryConfig,
     "http": HttpConfig,
     "kafka": KafkaTable,
+    "mqtt": MqttTable,
     "postgres": PostgresConfig,
     "webhook": WebhookConfig,
 }

@@ -27,6 +27,7 @@ from services.data.sources import plugins
 from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
 from services.data.sources.kafka.table import KafkaTable
+from services.data.sources.mqtt.table import MqttTable
 from services.data.sources.pacing import HostPacer
 from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.records.converter import RecordConverter
@@ -465,6 +466,9 @@ def _make(
         case PostgresConfig():
             module = _needing("postgres", "services.data.sources.postgres.source")
             made = module.PostgresSource(table, clock, converter)
+        case MqttTable():
+            module = _needing("mqtt", "services.data.sources.mqtt.source")
+            made = module.MqttSource(table, clock, converter(table))
         case WebhookConfig():
             return WebhookSource(table, clock, converter(table))
         case _:

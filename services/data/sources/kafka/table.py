@@ -93,7 +93,7 @@ class KafkaTable(RecordTable):
     @property
     def uses_key(self) -> bool:
         """True if records with a value need their key, too."""
-        paths = (*self.fields, *self.where, *filter(None, (self.value, self.time)))
+        paths = (*self.fields, *self.where, *self.gone, *filter(None, (self.value, self.time)))
         return self.envelope == "debezium" or any(map(is_of_key, paths))
 
     @property

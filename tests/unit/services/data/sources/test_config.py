@@ -505,3 +505,28 @@ def test_faults_of_a_webhook_are_named(tmp_path: Path, fields: str, fault: str) 
     with pytest.raises(BadConfig) as caught:
         load(file)
     assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ('url = "http://broker.example"', "expected mqtt://host:1883 or mqtts://host:8883"),
+        ('url = "mqtt://user:word@broker.example"', "user and password have keys of their own"),
+        ('topics = ["$share/g/a"]', "a shared subscription has no order"),
+        ('topics = ["a/#/b"]', "+ stands for one level, # for all levels from the last one on"),
+        ('topics = ["a/b+"]', "+ stands for one level"),
+        ('topics = ["a/b#"]', "# is a level of its own"),
+        ('password_file = "mqtt.key"', "password_file needs username"),
+        ('ca_file = "ca.pem"', "ca_file, certificate_file and key_file need mqtts://"),
+        ('url = "mqtts://a"\nkey_file = "key.pem"', "key_file needs certificate_file"),
+    ],
+)
+def test_faults_of_an_mqtt_source_are_named(tmp_path: Path, fields: str, fault: str) -> None:
+    table = {"url": '"mqtt://broker.example"', "topics": '["a/#"]', "endpoint": '"/a/{topic}"'}
+    table |= dict(line.split(" = ", 1) for line in fields.splitlines())
+    text = '[[source]]\ntype = "mqtt"\nname = "plant"\n' + "".join(
+        f"{name} = {value}\n" for name, value in table.items()
+    )
+    with pytest.raises(BadConfig) as caught:
+        load(write(tmp_path, text))
+    assert fault in str(caught.value)

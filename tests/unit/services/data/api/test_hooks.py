@@ -144,7 +144,7 @@ async def test_a_delivery_is_stored_and_answered_with_its_version(serving: Servi
         assert hooks.status == {
             "name": "shop", "type": "webhook", "ok": True, "error": None, "last_success": "2023-11-14T22:13:20.000Z",
             "failures": 0, "next_attempt": None, "records": 1, "refused": 0, "lost": 0, "last_refusal": None,
-            "last_record": "2023-11-14T22:13:20.000Z", "lag": None, "endpoints": 1,
+            "last_record": "2023-11-14T22:13:20.000Z", "lag": None, "endpoints": 1, "resets": 0,
         }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from services.data.api import ApiOptions, make_api
 from services.data.errors import InvalidDataset, StoreUnavailable
 from services.data.kinds.series import parse_single
 from services.data.sources.config import load
+from services.data.sources.fetch import PollingClient
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Fault, Health, fault_of
 from tests.support.file_threads import FILES
@@ -63,7 +64,7 @@ async def test_the_sources_are_listed_with_an_etag_that_changes_with_their_state
         again = await http.get("/v1/sources", headers={"If-None-Match": first.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
         for source in runner._sources:
-            async with httpx.AsyncClient() as client:
+            async with PollingClient(5.0) as client:
                 if hasattr(source, "poll"):
                     await source.poll(client, rest.store.writer.put)
                 if hasattr(source, "scan"):

@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from diem.kafka.client import silence_library_log
+from diem.kafka.epochs import ServedMap
 from diem.kafka.map_reader import MapReader
 from diem.links.client_auth import ClientAuth
 from diem.links.connection_limits import ConnectionLimits, address_bound
@@ -46,9 +47,11 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     check_bind(settings.host, authenticated=settings.access_decided, what="public listener")
     listener = bind(settings.host, settings.port, reserved=settings.supervised)
     directory = Directory(settings.clone_numbers)
-    map_reader = MapReader(options)
+    map_reader = MapReader(options) if options.served is None else ServedMap(options, options.served)
     driver = MigrationDriver(options, map_reader, clock, settings.move_seconds, directory.unassigned)
     plans = AsgiFallback(plans_app(PlanService(options, driver, PlanStore(settings.plans_dir))), PREFIX)
+    # A topic of others has their partitions.
+    offered = plans if options.served is None else None
 
     def map_changed() -> None:
         # Until the topic is read to its end, the map may be outdated.
@@ -87,7 +90,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
                 samples=report.samples,
                 channels={"/watch": snapshots},
                 pages={"/v1/partitions": snapshots.page},
-                fallback=plans,
+                fallback=offered,
             ),
             health_service(settings, report.why_not_ready),
             asyncio.TaskGroup() as tasks,

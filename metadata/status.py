@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
+from diem.kafka.epochs import ServedMap
 from diem.kafka.map_reader import MapReader
 from diem.links.client_auth import ClientAuth
 from diem.process import metrics
@@ -27,7 +28,7 @@ class MetadataStatus:
         clock: Clock,
         *,
         directory: Directory,
-        map_reader: MapReader,
+        map_reader: MapReader | ServedMap,
         driver: MigrationDriver,
         assignments: Assignments,
         api: LocateApi,

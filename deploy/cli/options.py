@@ -105,6 +105,8 @@ class UnusableFile(ConfigurationError):
 _PREFIX: Final = "kafka_"
 ADDRESS: Final = "kafka_bootstrap_servers"
 """The only option of Kafka in the help: others are variables and, for ``diem up``, keys of ``[system]``."""
+TOPIC: Final = "kafka_topic"
+_KEY: Final = "kafka_topic_key"
 ALL_KAFKA: Final = tuple(name for name in KafkaSettings.model_fields if name.startswith(_PREFIX))
 
 
@@ -207,7 +209,7 @@ def _parameter(name: str) -> inspect.Parameter:
     info = typer.Option(
         option_name(name),
         envvar=variable(KafkaSettings, name),
-        hidden=name != ADDRESS,
+        hidden=name not in {ADDRESS, TOPIC, _KEY},
         help=" ".join(filter(None, (field.description, *notes))),
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, info])
@@ -215,7 +217,7 @@ def _parameter(name: str) -> inspect.Parameter:
 
 def option_name(name: str) -> str:
     """Return the option of a field of ``KafkaSettings``."""
-    return f"--{name.removeprefix(_PREFIX).replace('_', '-')}"
+    return "--key" if name == _KEY else f"--{name.removeprefix(_PREFIX).replace('_', '-')}"
 
 
 def _line(where: tuple[int | str, ...], text: str, given: Mapping[str, object]) -> str:

@@ -35,6 +35,7 @@ from deploy.cli.mode_options import (
 )
 from deploy.cli.options import (
     ALL_KAFKA,
+    TOPIC,
     StateDirOption,
     hot_endpoints,
     kafka_settings,
@@ -148,7 +149,7 @@ def up(
     There are more options, for keys of the table [system] in diem.toml and, in the same way, for the command line:
     `diem config system` has all of them.
     """
-    if not mode.uses_kafka:
+    if not mode.uses_kafka and kafka.get(TOPIC) is None:
         _refuse_kafka(mode, brokers, kafka)
     file = config_file(config)
     if file is not None:
@@ -219,7 +220,11 @@ def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaTopology:
                 raise plan.BadTopology(
                     f"{option_name(name)} is for --bootstrap-servers: the brokers of `diem up` have users of their own"
                 )
-    named = {name: getattr(chosen, f"kafka_{name}") for name in plan.KafkaTopology.settings()}
+    named = {
+        name: getattr(chosen, f"kafka_{name}")
+        for name in plan.KafkaTopology.settings()
+        if chosen.kafka_topic is not None or not name.startswith("topic_") or name == "topic_prefix"
+    }
     paths = {name: _absolute(value) for name, value in named.items() if isinstance(value, Path)}
     return plan.KafkaTopology(brokers=brokers, **{**named, **paths})
 
@@ -238,6 +243,8 @@ def _up(
     plan.check_settings(options.settings, [slot.name for slot in slots])
     fixed = plan.fixed_ports(slots, port, websocket_port)
     launch.check_prerequisites(options.mode, options.kafka.local_brokers)
+    if options.kafka.topic is not None:
+        launch.check_kafka_client(options.mode)
     state = StateDir(options.state_dir)
     with (
         lifecycle.private_files(),

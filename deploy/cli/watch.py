@@ -189,7 +189,7 @@ def describe(event: Event, members: Collection[str] | None = None) -> str:
     match event.kind:
         case "update":
             version = event.version or 0
-            text = f"{event.endpoint}  {'gone' if event.gone else 'version'} {version}  {iso(version)}"
+            text = f"{event.endpoint}  {'gone' if event.gone else 'version'} {version}  {event.time or iso(version)}"
             if event.has_value:
                 text += f"  {_shortened(describe_value(event, members))}"
         case "subscribed":

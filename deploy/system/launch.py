@@ -36,12 +36,17 @@ def check_prerequisites(mode: Mode, brokers: int) -> None:
             raise _not_installed("nginx-config-builder", mode) from None
         nginx.find()
     if mode.uses_kafka:
-        if find_spec("aiokafka") is None:
-            raise _not_installed("aiokafka", mode)
+        check_kafka_client(mode)
         if brokers:
             from deploy.kafka import java  # noqa: PLC0415  # only for modes with local brokers
 
             java.find()
+
+
+def check_kafka_client(mode: Mode) -> None:
+    """Check that the client of Kafka is installed. Raises ``ConfigurationError``."""
+    if find_spec("aiokafka") is None:
+        raise _not_installed("aiokafka", mode)
 
 
 def prepare(

@@ -19,6 +19,8 @@ from diem.process.modes import CLIENTS_OF_KAFKA, RECORDERS, Mode, Place, all_of,
 from diem.process.settings import PROCESSES, by_process, short_variables
 
 LOCALHOST: Final = "localhost"
+SERVED_BYTES: Final = 1 << 30
+"""Bound of the data that each server retains of a topic which is served as it is."""
 _RESOLVED = frozenset({"websocket", "proxy", "composite"})
 """Processes with client connections on their public listeners."""
 
@@ -70,7 +72,7 @@ def overridden(topology: Topology, environ: Mapping[str, str]) -> list[str]:
     # Keys are added to the Data Service's, origins to the page's.
     own |= {name for name, _ in planned if name.endswith(("_TOKEN_KEYS", "_ORIGINS"))}
     ignored = {name for name, value in planned if name not in own and given.get(name, value) != value}
-    if not topology.mode.uses_kafka:
+    if not any("DIEM_KAFKA_BOOTSTRAP_SERVERS" in process.env for process in topology.processes):
         ignored |= {name for name in given if name.startswith("DIEM_KAFKA_")}
     return sorted({short.get(name, name) for name in ignored})
 
@@ -211,7 +213,7 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]
     if options.clients.front_proxies and options.clients.public.own_origins and len(edges) == 1:
         # Clients connect to the front proxy, which forwards /ws.
         edges = [{"url": f"ws{options.clients.public.own_origins[0].removeprefix('http')}/ws"}]
-    is_found = options.mode is Mode.Z_CLIENT
+    is_found, served = options.mode is Mode.Z_CLIENT, options.kafka.topic is not None
     return {
         "WRITE_KEY_FILE": str(options.state_dir / "write.key"),
         "WEBSOCKET_SERVERS": json.dumps(edges),
@@ -228,6 +230,9 @@ def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]
         "CORS_ORIGINS": _list(options.clients.cross_origin_readers),
         "OPERATOR_URL": options.content.operator_url,
         "HOT": _list(options.content.hot),
+        "RETAINED_BY": _list(
+            [f"http://{own.internal_address}" for own in all_of("websocket", ports)] if served else []
+        ),
     }
 
 
@@ -260,9 +265,13 @@ def _traffic(options: Options) -> dict[str, str]:
 def _kafka(process: str, options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]:
     """Return the settings of a process's connection to Kafka; empty without one."""
     records = process in RECORDERS and options.traffic_sink is Traffic.KAFKA
-    if not options.mode.uses_kafka or not (records or process in CLIENTS_OF_KAFKA):
-        return {}
     wanted = options.kafka
+    if wanted.topic is not None and process == "data" and not records:
+        # It publishes nothing.
+        return {"TOPIC": wanted.topic}
+    uses_kafka = options.mode.uses_kafka or wanted.topic is not None
+    if not uses_kafka or not (records or process in CLIENTS_OF_KAFKA):
+        return {}
     local_brokers = ",".join(f"{HOST}:{own.public}" for own in all_of("kafka", ports))
     values = {name: getattr(wanted, name) for name in wanted.settings()} | {
         "bootstrap_servers": wanted.bootstrap_servers or local_brokers,
@@ -306,6 +315,8 @@ def _edge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str,
         "PAGE_PORT": str(ports["data"].public),
         "READS_URL": reads_urls(all_of("data", ports)),
         "ANONYMOUS_DATA": clients.access.anonymous_data(trusts_loopback=trusted),
+        # The only memory of the data, bounded nevertheless.
+        "RETAINED_DATA_BYTES": str(SERVED_BYTES) if options.kafka.topic is not None else None,
         "CONNECTIONS_PER_ADDRESS": None if clients.per_address is None else str(clients.per_address),
         "LIMIT_LOOPBACK": json.dumps(clients.limits_loopback),
         # The page on the Data Service's own port, without TLS, is allowed by PAGE_PORT.

@@ -29,6 +29,11 @@ class KafkaTopology:
     topic_prefix: str | None = None
     partitions: int | None = None
     replication: int | None = None
+    topic: str | None = None
+    """A topic of other programs that is served as it is."""
+    topic_key: str | None = None
+    topic_partitioner: str | None = None
+    topic_type: str | None = None
     security_protocol: str | None = None
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
@@ -160,7 +165,8 @@ class Options:
     @property
     def traffic_sink(self) -> Traffic:
         """Destination of recorded traffic."""
-        return self.traffic or (Traffic.KAFKA if self.mode.uses_kafka else Traffic.FILES)
+        own_kafka = self.mode.uses_kafka and self.kafka.topic is None
+        return self.traffic or (Traffic.KAFKA if own_kafka else Traffic.FILES)
 
     @property
     def public_reads(self) -> bool:

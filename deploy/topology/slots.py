@@ -14,6 +14,10 @@ CLONES: Final = {Mode.Z_CLIENT: 1, Mode.XZ: 2}
 """Modes with clones, and their default number."""
 
 
+SERVING: Final = (Mode.SINGLE, Mode.X, Mode.Z_CLIENT, Mode.Z_PROXY)
+"""Modes that can serve a topic of other programs."""
+
+
 class Sizes(NamedTuple):
     """Numbers of processes; ``brokers`` counts local ones.
 
@@ -28,6 +32,8 @@ class Sizes(NamedTuple):
     data: int = 1
     proxies: int = 1
     balancers: int = 1
+    served: bool = False
+    """A topic of other programs is served as it is: servers read it through bridges in any mode."""
 
 
 def sizes_of(options: Options) -> Sizes:
@@ -41,12 +47,17 @@ def sizes_of(options: Options) -> Sizes:
         raise BadTopology(f"--traffic kafka: mode {mode} uses no Kafka; files does")
     if options.content.hot and not mode.partitioned:
         raise BadTopology(f"--hot is for partitioned modes: every server of {mode} has every endpoint")
+    served = options.kafka.topic
+    if served and mode not in SERVING:
+        raise BadTopology(f"--topic is for --mode {', '.join(SERVING)}, not {mode}")
+    if served and not options.kafka.bootstrap_servers:
+        raise BadTopology(f"--topic {served} needs --bootstrap-servers, the brokers that have it")
     found = sizes(mode, wanted.servers, wanted.max_servers, brokers, wanted.clones)
     data = 1 + wanted.standbys
     if mode is Mode.SINGLE:
         # One beside each Data Service, so that clients lose at most half of a pair of hosts.
         found = found._replace(servers=data, max_servers=data)
-    return found._replace(data=data, proxies=wanted.proxies, balancers=wanted.balancers)
+    return found._replace(data=data, proxies=wanted.proxies, balancers=wanted.balancers, served=bool(served))
 
 
 def sizes(
@@ -92,9 +103,11 @@ def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
         "websocket": of_clones,
         "composite": wanted.max_servers if mode is Mode.XZ else 1,
     }
+    before, edge = mode.processes[:-1], mode.processes[-1]
+    bridges = () if "bridge" in before or not wanted.served else ("bridge",)
     return tuple(
         _slot(process, number, wanted.max_servers)
-        for process in mode.processes
+        for process in (*before, *bridges, edge)
         for number in range(1, numbers.get(process, 1) + 1)
     )
 

@@ -11,6 +11,7 @@ from diem.errors import ConfigurationError, DiemError
 from diem.kafka.client import close_all
 from diem.kafka.config import KafkaOptions, ServedTopic
 from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.map_reader import MapRecord
 from diem.kafka.metadata import describe
 from diem.kafka.topic_config import LOG_APPEND_TIME, TIMESTAMP_TYPE
 from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, create, min_insync
@@ -122,6 +123,8 @@ class ServedMap:
     def __init__(self, options: KafkaOptions, served: ServedTopic) -> None:
         self.on_changed: Callable[[], None] = lambda: None
         self.map: PartitionMap | None = None
+        self.records: dict[bytes, MapRecord] = {}
+        """Always empty: nothing in this map moves by itself."""
         self.why_not: str | None = "Kafka has not been queried yet"
         """Why the map is not known or may be outdated; None if it is."""
         self._options = options

@@ -42,6 +42,8 @@ ROLES: Final = {
     "/status": {KeyRole.METRICS, KeyRole.METADATA},
 }
 """Roles with access to a path, besides the role admin, with access to all."""
+READS: Final = "/v1/data"
+"""Path before the name of an endpoint whose retained data is read."""
 MAX_UNPROVED: Final = 1024
 """Maximum number of TCP connections without a proved key; authenticated links do not count."""
 MAX_UNPROVED_PER_ADDRESS: Final = 256
@@ -243,6 +245,7 @@ class InternalListener:
         status: returns the process's status as JSON values.
         channels: path -> handler of the links to it.
         pages: path -> function that returns the reply to a GET, besides ``/metrics`` and ``/status``.
+        reads: returns the reply to a GET of an endpoint's data.
         fallback: application for all paths below its prefix.
         sockets: directory of Unix sockets: the same is served, with the same key, at ``<sockets>/<port>.sock``. If that
             fails, a warning is logged, and only TCP is served.
@@ -263,6 +266,7 @@ class InternalListener:
         status: Callable[[], dict[str, Any]],
         channels: Mapping[str, ChannelHandler] | None = None,
         pages: Mapping[str, Callable[[], Reply]] | None = None,
+        reads: Callable[[str], Reply] | None = None,
         fallback: "AsgiFallback | None" = None,
         sockets: Path | None = None,
         addresses: Collection[str] = (),
@@ -271,6 +275,7 @@ class InternalListener:
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
         self.fallback = fallback
+        self._reads = reads
         self.channels = channels or {}
         self._pages = {"/metrics": self._metrics, "/status": self._reply_status, **(pages or {})}
         self._keys = KeyRing.of(key)
@@ -379,6 +384,8 @@ class InternalListener:
         """Return the reply to a GET, authorised or public."""
         if self.is_public(path):
             return health_reply(path, self._ready)
+        if self._reads is not None and path.startswith(f"{READS}/"):
+            return self._reads(path.removeprefix(READS))
         page = self._pages.get(path)
         return page() if page is not None else Reply(404, b"not found\n")
 

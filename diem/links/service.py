@@ -78,14 +78,15 @@ async def internal_service(
     samples: Callable[[], Iterable[Sample]],
     channels: Mapping[str, ChannelHandler] | None = None,
     pages: Mapping[str, Callable[[], Reply]] | None = None,
+    reads: Callable[[str], Reply] | None = None,
     fallback: "AsgiFallback | None" = None,
     on_reload: OnReload | None = None,
 ) -> AsyncIterator[InternalListener]:
     """Serve health, metrics, ``/status``, channels, pages and a fallback internally while the block runs.
 
     ``status`` returns the service's own fields; name, process id, versions, uptime, refused clients, and peers with
-    another key are added. ``channels``, ``pages`` and ``fallback`` are those of :class:`InternalListener`, which is
-    yielded once it accepts connections. ``on_reload`` registers a function to call on SIGHUP.
+    another key are added. ``channels``, ``pages``, ``reads`` and ``fallback`` are those of :class:`InternalListener`,
+    which is yielded once it accepts connections. ``on_reload`` registers a function to call on SIGHUP.
 
     Raises:
         PortInUse: another process has the port.
@@ -110,6 +111,7 @@ async def internal_service(
         },
         channels=channels,
         pages=pages,
+        reads=reads,
         fallback=fallback,
         sockets=settings.internal_sockets,
         addresses=settings.internal_addresses,

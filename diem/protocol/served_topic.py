@@ -12,10 +12,11 @@ import orjson
 
 from diem.errors import DiemError
 from diem.protocol.partitioners import Partitioner
-from diem.protocol.update import GREATEST_VERSION
 
-MIN_LIMIT: Final = 1 << 30
-"""Least number of offsets reserved for a count of partitions: more than 3,000 re-created topics fit."""
+FIRST_VERSION: Final = 10**12
+"""The least of 13 digits. Versions stay below the present time in milliseconds: clients refuse those of tomorrow."""
+MIN_LIMIT: Final = 1 << 26
+"""Least number of offsets reserved for a count of partitions: 5,000 re-created topics fit."""
 
 
 class EpochsUsedUp(DiemError):
@@ -90,23 +91,24 @@ def version_of(ranks: tuple[Rank, ...], offset: int) -> int:
 def next_epoch(
     current: Epoch | None, observed: Observed, now_ms: int, *, before: tuple[int, ...] = (), cut: bool = False
 ) -> Epoch | None:
-    """Return the epoch that must follow ``current``; None if it still holds. ``now_ms`` is Unix milliseconds.
+    """Return the epoch that must follow ``current``; None if it still holds.
 
     Args:
         current: the latest epoch of this topic's name.
         observed: the topic now.
-        now_ms: the present time, the base of the first epoch.
+        now_ms: the present time in Unix milliseconds, a bound of all versions.
         before: the ends of the partitions when they were last observed.
         cut: a partition has lost its end, so offsets may be given again.
 
     Raises:
-        EpochsUsedUp: versions would have more than 13 digits.
+        EpochsUsedUp: versions would be greater than the present time.
     """
     count, greatest = len(observed.ends), max(observed.ends)
     if current is None or current.topic != observed.topic:
-        number, base = (1, now_ms) if current is None else (current.number + 1, max(current.end, now_ms))
+        number, base = (1, FIRST_VERSION) if current is None else (current.number + 1, current.end)
         starts = ((0,) * count,)
-        return _checked(Epoch(number, observed.topic, base, _room(greatest), (count,), starts, observed.begins))
+        epoch = Epoch(number, observed.topic, base, _room(greatest), (count,), starts, observed.begins)
+        return _checked(epoch, now_ms)
     found = current
     if count > current.partitions:
         ends = (*(before or observed.ends)[: current.partitions], *[0] * count)[:count]
@@ -117,19 +119,19 @@ def next_epoch(
         found = replace(found, starts=tuple(tuple(map(min, each, observed.ends)) for each in found.starts))
     # A key whose newest record is lost may have an older one in the partition where it was before.
     goes_back = len(found.counts) > 1 and begins[: len(found.begins)] != found.begins
-    if cut or goes_back or greatest > found.limit // 4 * 3:
-        found = replace(found, base=max(current.end, now_ms), limit=max(found.limit, _room(greatest)))
+    if cut or goes_back or greatest > found.limit // 16 * 15:
+        found = replace(found, base=current.end, limit=max(found.limit, _room(greatest)))
     found = replace(found, begins=begins)
-    return None if found == current else _checked(replace(found, number=current.number + 1))
+    return None if found == current else _checked(replace(found, number=current.number + 1), now_ms)
 
 
 def _room(offset: int) -> int:
-    return max(MIN_LIMIT, 1 << (4 * offset).bit_length())
+    return max(MIN_LIMIT, offset + offset // 4)
 
 
-def _checked(epoch: Epoch) -> Epoch:
-    if epoch.end > GREATEST_VERSION:
-        raise EpochsUsedUp("the versions of 13 digits are used up: serve the topic with another --topic-prefix")
+def _checked(epoch: Epoch, now_ms: int) -> Epoch:
+    if epoch.end > now_ms:
+        raise EpochsUsedUp("the versions of this topic are used up: serve it with another --topic-prefix")
     return epoch
 
 
@@ -139,11 +141,11 @@ def encode_epoch(epoch: Epoch) -> bytes:
 
 
 def latest(values: Iterator[bytes | None]) -> Epoch | None:
-    """Return the epoch in force after these records, in order: the first of each number counts, the others do not."""
+    """Return the epoch in force after these records, in order: of each number the first counts."""
     current: Epoch | None = None
     for value in values:
         found = _epoch(value)
-        if found is not None and found.number == (1 if current is None else current.number + 1):
+        if found is not None and (current is None or found.number == current.number + 1):
             current = found
     return current
 

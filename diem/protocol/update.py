@@ -93,6 +93,13 @@ def encode(endpoint: str, version: int, time_ms: int, *, gone: bool = False, dat
     return update if data is None else b"%b%b%b}" % (update[:-1], DATA_FIELD, data)
 
 
+def time_ms_of(endpoint: bytes, value: bytes) -> int:
+    """Return the time in a valid update ``value`` of ``endpoint``, in Unix milliseconds."""
+    end = len(HEAD) + len(endpoint) + AFTER_NAME - 1
+    start = end - TIME_BYTES + len(',"time":"') + 1
+    return round(datetime.fromisoformat(value[start:end].decode()).timestamp() * 1000)
+
+
 def has_data(endpoint: bytes, value: bytes) -> bool:
     """Return whether an update ``value`` of ``endpoint`` carries data."""
     return value.startswith(DATA_FIELD, len(HEAD) + len(endpoint) + AFTER_NAME)

@@ -11,6 +11,7 @@ import structlog
 
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions
+from diem.kafka.epochs import ServedMap
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.map_writer import change_map
@@ -43,7 +44,7 @@ class MigrationDriver:
     def __init__(
         self,
         options: KafkaOptions,
-        reader: MapReader,
+        reader: MapReader | ServedMap,
         clock: Clock,
         move_s: float,
         unassigned: Callable[[PartitionMap], str | None] = lambda _map: None,

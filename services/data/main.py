@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from diem.errors import ConfigurationError
 from diem.links.connection_limits import ConnectionLimits, address_bound
 from diem.links.feed_server import FeedServer
 from diem.links.handshakes import HandshakeLimits
@@ -22,9 +23,10 @@ from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import RateLimit
 from diem.process.listeners import PortInUse, bind_all, check_bind, is_loopback
+from diem.process.modes import Mode
 from diem.process.private_files import make_private_directory
 from diem.process.settings import secret_files
-from diem.process.tls import server_tls
+from diem.process.tls import LinkTls, server_tls
 from diem.protocol import interest
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
@@ -48,6 +50,7 @@ from services.data.sources.source import StoredState
 from services.data.store import MARK_FILE, Store
 
 if TYPE_CHECKING:
+    from services.data.api.retained import RetainedReads
     from services.data.publisher import Publisher
 
 _logger = structlog.get_logger(__name__)
@@ -72,7 +75,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         check_pages(settings.own_pages, _private_paths(settings), "DIEM_DATA_OWN_PAGES")
     write_key = SharedKey.load(settings.write_key_file, missing=_write_key_remedy(settings.write_key_file))
     internal_key = KeyRing.load(settings.internal_key_file)
-    configured = config.load(settings.config or config.default_file())
+    configured = _configured(settings)
     # Files of users do not wait for those of sources, nor these for them.
     source_files, user_files = FileReader(), FileReader()
     sources = SourceRunner.configured(configured, clock, settings.dataset_bytes, convert=source_files.convert)
@@ -93,7 +96,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     signing.load()
     publisher = _publisher(settings, store)
     access = await Access.open(AccessPlans.configured(configured.plan), store, clock, signing)
-    owner_of, options = sources.claims.owner_of, _api_options(settings, configured)
+    owner_of, options = _owner_of(settings, sources), _api_options(settings, configured)
     api = make_api(
         store,
         write_key,
@@ -104,6 +107,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         sources=sources.public_status,
         files=user_files,
         hooks=sources.webhooks,
+        retained=_retained(settings, internal_key),
     )
     feed, interests = FeedServer(store), InterestPort(sources.by_interest)
     store.index.subscribe(feed.changed)
@@ -239,6 +243,31 @@ def _private_paths(settings: Settings) -> list[Path]:
     maybe = (settings.config, settings.tls_key or settings.tls_certificate, *kafka)
     own = (settings.state_dir, settings.internal_key_file, settings.write_key_file, settings.token_key_dir)
     return [*own, *secret_files(Settings).values(), *(path for path in maybe if path is not None)]
+
+
+def _configured(settings: Settings) -> config.Config:
+    """Return the configuration, without sources where a topic is served. Raises ``ConfigurationError``."""
+    if settings.kafka_topic is None:
+        return config.load(settings.config or config.default_file())
+    configured = config.Config() if settings.config is None else config.load(settings.config)
+    if configured.source:
+        raise ConfigurationError(f"{settings.config}: a topic is served as it is, without [[source]] tables beside it")
+    return configured
+
+
+def _retained(settings: Settings, key: KeyRing) -> "RetainedReads | None":
+    if settings.kafka_topic is None:
+        return None
+    from services.data.api.retained import RetainedReads  # noqa: PLC0415  # only where there is a topic
+
+    partitioned, tls = Mode(settings.mode).partitioned, LinkTls(settings.internal_ca_file)
+    return RetainedReads(settings.retained_by, key, tls, partitioned=partitioned)
+
+
+def _owner_of(settings: Settings, sources: SourceRunner) -> Callable[[str], str | None]:
+    """Return the owner of an endpoint, whom nobody else may write: where a topic is served, always the topic."""
+    topic = settings.kafka_topic
+    return sources.claims.owner_of if topic is None else lambda _endpoint: f"topic {topic}"
 
 
 def _publisher(settings: Settings, store: Store) -> "Publisher | None":

@@ -44,6 +44,11 @@ class Settings(TlsSettings, TrafficSettings):
         description="The store: sqlite:///path/to/file or postgresql://user:password@host:port/database.",
         json_schema_extra={"shown_default": "sqlite:///<state dir>/data.db"},
     )
+    retained_by: list[str] = Field(
+        default=[],
+        description="URLs of the internal listeners of the WebSocket servers, which have the data of a topic that is "
+        "served as it is (DIEM_KAFKA_TOPIC).",
+    )
     standby: bool = Field(
         default=False, description="Wait for the store while another process has it, and take over from that one."
     )

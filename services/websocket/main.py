@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from diem.fanout.data_budget import DataBudget
@@ -29,6 +30,7 @@ from diem.process.tls import LinkTls, server_tls
 from diem.protocol.codes import Close
 from diem.protocol.watermark import offset_of
 from diem.traffic.recording import recording
+from services.websocket.retained_reads import read_retained
 from services.websocket.server import WebSocketServer
 from services.websocket.settings import Settings
 
@@ -93,6 +95,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             status=lambda: {"mode": settings.mode, "proxies": len(proxies), **server.status()},
             samples=lambda: _samples(server, reader, proxies),
             channels={PROXY_PATH: proxies},
+            reads=partial(read_retained, hub, ownership),
         ),
         health_service(settings, server.why_not_ready),
     ):

@@ -14,7 +14,7 @@ from diem.process.clock import Clock
 from diem.protocol import feed
 from diem.protocol.feed import is_map
 from diem.protocol.partition_map import MapBuilder, Role
-from diem.protocol.update import Change, iso
+from diem.protocol.update import Change, iso, time_ms_of
 from diem.protocol.watermark import offset_of
 
 
@@ -132,13 +132,12 @@ class WebSocketServer:
         def noting() -> Iterator[Change]:
             for change in batch.records:
                 known = state.retained.get(change.endpoint)
-                if known is None or known.version < change.version:
-                    # Versions are Unix milliseconds (diem.protocol.update.next_version).
-                    accepted_ms.append(change.version)
+                if measured and (known is None or known.version < change.version):
+                    accepted_ms.append(time_ms_of(change.endpoint, change.value))
                 yield change
 
         self._apply_batch(batch._replace(records=noting()))
-        if measured and accepted_ms:
+        if accepted_ms:
             delay = max(0, self._clock.wall_ms() - min(accepted_ms))
             self._longest_delay_ms = max(delay, self._longest_delay_ms or 0)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -47,6 +47,10 @@ from services.data.kinds.prefixes import Prefixes
 from services.data.limits import CONCURRENT_READS, DATASET_BYTES, READ_RATE, READ_RATE_LOOPBACK
 from services.data.sources.webhook.source import WebhookSource
 from services.data.store import Store
+
+if TYPE_CHECKING:
+    # Its HTTP client is loaded only where a topic is served.
+    from services.data.api.retained import RetainedReads
 
 
 class _RestConvertor(PathConvertor):
@@ -104,13 +108,14 @@ def make_api(
     sources: SourcesStatus = no_sources,
     files: FileWork,
     hooks: Mapping[str, WebhookSource] | None = None,
+    retained: "RetainedReads | None" = None,
 ) -> Api:
     """Return the application of the public listener: the routes behind their guard, and their fast paths."""
     clock = clock or SystemClock()
     access = access or Access(AccessPlans(), ApiKeys(), store, clock)
     write_access = WriteAccess(write_key, access, clock)
     door = WriteDoor(store, owner_of, options.prefixes, options.dataset_bytes)
-    data = DataApi(store, Catalogue(store, clock), door)
+    data = DataApi(store, Catalogue(store, clock), door, retained)
     cors = Cors(options.cors_origins)
     reads = DataReads(store, clock, cors, public=options.public)
     tokens = TokensApi(access)
@@ -132,7 +137,7 @@ def make_api(
             Route(PREFIX, by_writer(data.put_bulk), methods=["PUT"]),
             Route(PREFIX, by_writer(StreamApi(store, door).post), methods=["POST"]),
             Route(FILES, by_writer(FilesApi(store, door, files).post), methods=["POST"]),
-            Route(_ENDPOINT, ReadApi(reads).read, methods=["GET"]),
+            Route(_ENDPOINT, ReadApi(reads, retained).read, methods=["GET"]),
             Route(_ENDPOINT, by_writer(data.put), methods=["PUT"]),
             Route(_ENDPOINT, by_writer(data.patch), methods=["PATCH"]),
             Route(_ENDPOINT, by_writer(data.post), methods=["POST"]),

@@ -1,7 +1,7 @@
 """The resources under ``/v1``: catalogue, single and bulk writes (docs/protocol.md section 6)."""
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from starlette.requests import Request
@@ -32,6 +32,10 @@ from services.data.kinds.prefixes import Prefix
 from services.data.limits import SMALLER
 from services.data.store import Change, Deletion, Store, Write
 
+if TYPE_CHECKING:
+    # Its HTTP client is loaded only where a topic is served.
+    from services.data.api.retained import RetainedReads
+
 
 class DataApi:
     """Handlers of the resources.
@@ -40,11 +44,15 @@ class DataApi:
         store: of the data.
         catalogue: of the store.
         door: of writes.
+        retained: of a served topic, whose endpoints are listed instead.
     """
 
-    def __init__(self, store: Store, catalogue: Catalogue, door: WriteDoor) -> None:
+    def __init__(
+        self, store: Store, catalogue: Catalogue, door: WriteDoor, retained: "RetainedReads | None" = None
+    ) -> None:
         self._store = store
         self._catalogue = catalogue
+        self._retained = retained
         self._door = door
 
     async def catalogue(self, request: Request) -> Response:
@@ -53,6 +61,9 @@ class DataApi:
         if isinstance(wanted, str):
             return problem(400, "bad_query", wanted)
         wanted = wanted._replace(rights=rights_of(request.scope))
+        if self._retained is not None:
+            listed = await self._retained.catalogue(wanted)
+            return Response(listed, headers={"Cache-Control": "no-store"}, media_type=DOCUMENT)
         compress = accepts_gzip(request.headers.get("accept-encoding"))
         # Writers see their own writes; others may get a part up to a second old.
         fresh = writer_of(request.scope) is not None

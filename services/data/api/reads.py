@@ -1,7 +1,7 @@
 """``GET /v1/data/{endpoint}``: the current version, or one named in the request (docs/protocol.md section 6)."""
 
 import asyncio
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +18,10 @@ from services.data.kinds import CSV, OCTETS, Format, is_shown, kind_of
 from services.data.kinds import DOCUMENT as JSON
 from services.data.large import LARGE_BYTES, run_sized
 from services.data.store import Store, StoredVersion
+
+if TYPE_CHECKING:
+    # Its HTTP client is loaded only where a topic is served.
+    from services.data.api.retained import RetainedReads
 
 
 class Selected(NamedTuple):
@@ -192,21 +196,32 @@ def answer(found: Found, caching: str) -> Response:
 class ReadApi:
     """Handler of the resource."""
 
-    def __init__(self, reads: DataReads) -> None:
+    def __init__(self, reads: DataReads, retained: "RetainedReads | None" = None) -> None:
         self._reads = reads
+        self._retained = retained
 
     async def read(self, request: Request) -> Response:
         """``GET /v1/data/{endpoint}``: the data in a format of its kind; a 304 is answered without reading the store.
 
         With ``?version=N``, that version while retained: caches may keep the answer.
         """
-        given = request.headers
-        selected = self._reads.select(
-            endpoint_of(request), wanted_version(request), given.get("accept"), given.get("if-none-match")
-        )
+        given, endpoint, wanted = request.headers, endpoint_of(request), wanted_version(request)
+        if self._retained is not None:
+            return await self._read_retained(self._retained, endpoint, wanted, given.get("if-none-match"))
+        selected = self._reads.select(endpoint, wanted, given.get("accept"), given.get("if-none-match"))
         if selected is None:
             return problem(406, "not_acceptable", f"a series is {JSON} or {CSV}", headers={"Vary": "Accept"})
         found = await self._reads.find(selected)
         target = request.scope["raw_path"] + b"?" + request.scope["query_string"]
         caching = self._reads.caching(selected, target, given.get("origin"), has_key="authorization" in given)
         return answer(found, caching)
+
+    async def _read_retained(
+        self, retained: "RetainedReads", endpoint: str, wanted: int | None, if_none_match: str | None
+    ) -> Response:
+        find = retained.current(endpoint) if wanted is None else retained.version(endpoint, wanted)
+        stored = await find
+        format_ = kind_of(stored.media_type).formats[0]
+        unchanged = has_etag(if_none_match, etag(stored.version, format_))
+        rendered = None if unchanged else render(endpoint, stored, format_, 0.0)
+        return answer(Found(stored.version, format_, rendered), NO_CACHE if wanted is None else PRIVATE)

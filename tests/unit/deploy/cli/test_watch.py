@@ -22,7 +22,7 @@ from diem.protocol.media_types import COLLECTION, DOCUMENT, NOTICE, SERIES
 from tests.unit.deploy.clients.test_data_service import Server
 
 URL = ("--url", "http://h:1")
-POINTS = {"unit": "MW", "points": [{"time": "t", "value": 1.5}, {"time": "u", "value": None}]}
+POINTS = {"unit": "MW", "points": [{"time": "1970-01-01T00:00:00.006Z", "value": 1.5}, {"time": "u", "value": None}]}
 
 
 class FakeService(DataService):
@@ -46,7 +46,7 @@ class FakeService(DataService):
             raise DataServiceUnavailable(self.base, "gone for lunch")
         if version not in {None, self.stored}:
             raise RequestRefused(endpoint, "read", 404, "not kept")
-        headers = {"Content-Type": SERIES, "Diem-Version": str(self.stored), "Diem-Time": "t"}
+        headers = {"Content-Type": SERIES, "Diem-Version": str(self.stored), "Diem-Time": "1970-01-01T00:00:00.006Z"}
         return StoredContent(json.dumps({"version": self.stored, "endpoint": endpoint, **POINTS}).encode(), headers)
 
 
@@ -202,14 +202,14 @@ async def test_collections_are_not_expected_in_the_catalogue(monkeypatch: pytest
 
 
 def test_bytes_are_base64_in_json() -> None:
-    event = Event("update", "/a", 5, time="t", media_type="image/png", value=b"\x89PNG")
+    event = Event("update", "/a", 5, time="1970-01-01T00:00:00.006Z", media_type="image/png", value=b"\x89PNG")
     found = as_object(event)
     del found["at"]
     assert found == {
         "event": "update",
         "endpoint": "/a",
         "version": 5,
-        "time": "t",
+        "time": "1970-01-01T00:00:00.006Z",
         "media_type": "image/png",
         "value": "iVBORw==",
         "encoding": "base64",

@@ -6,6 +6,7 @@ import pytest
 
 from diem.protocol.partitioners import Partitioner
 from diem.protocol.served_topic import (
+    FIRST_VERSION,
     MIN_LIMIT,
     Epoch,
     EpochsUsedUp,
@@ -15,7 +16,6 @@ from diem.protocol.served_topic import (
     next_epoch,
     version_of,
 )
-from diem.protocol.update import GREATEST_VERSION
 
 NOW = 1_700_000_000_000
 PLACE = Partitioner.MURMUR2.place
@@ -82,13 +82,14 @@ def test_log_that_lost_its_beginning_keeps_its_versions_in_a_new_epoch() -> None
 
 
 def test_reserved_offsets_grow_before_they_are_used_up() -> None:
-    after = following(first(), Observed("a", (0, 0), (MIN_LIMIT * 4 // 5, 0)))
-    assert after.limit >= 4 * MIN_LIMIT * 4 // 5
+    after = following(first(), Observed("a", (0, 0), (MIN_LIMIT - 1, 0)))
+    assert after.limit > MIN_LIMIT * 5 // 4 - 9
     assert after.base >= first().end
 
 
-def test_versions_have_13_digits_or_none_are_given() -> None:
-    last = replace(first(), base=GREATEST_VERSION - 3 * MIN_LIMIT)
+def test_versions_are_below_the_present_time_or_none_are_given() -> None:
+    assert first().base == FIRST_VERSION
+    last = replace(first(), base=NOW - 3 * MIN_LIMIT)
     with pytest.raises(EpochsUsedUp, match="--topic-prefix"):
         next_epoch(last, Observed("b", (0, 0), (0, 0)), NOW)
 
@@ -99,3 +100,4 @@ def test_first_record_of_each_number_counts() -> None:
     values = [b"no epoch", None, encode_epoch(one), encode_epoch(two), encode_epoch(other), encode_epoch(one)]
     assert latest(iter(values)) == two
     assert latest(iter(values[:2])) is None
+    assert latest(iter(values[3:4])) == two

@@ -78,7 +78,7 @@ def _bridge_state(settings: Settings) -> BridgeState:
 def _serving(settings: Settings, options: KafkaOptions, topic: ServedTopic, log: BadRecordLog) -> BridgeState:
     """Return the state of a bridge of a topic that is served as it is."""
     records = TopicRecords(topic, log, partitioned=settings.clone is not None)
-    watcher = ServedTopicWatcher(options, topic, records, lambda: bridge.partitions.reached)
+    watcher = ServedTopicWatcher(options, topic, records, lambda: bridge.partitions.reached_in(watcher.source))
     if settings.clone is None:
         bridge = BridgeState(options, options.names.x_group(settings.number), watcher, records)
         return bridge

@@ -184,7 +184,7 @@ class PartitionTable:
         names: the first assignment.
         positions: the reader's resume positions; later assignments start at the beginning of their logs.
         previous: the previous reader's table, from which partitions still read inherit watermarks and commits.
-        served: the partitions are of a served topic.
+        served: the source of the positions, if the partitions are of a served topic.
     """
 
     def __init__(
@@ -193,15 +193,17 @@ class PartitionTable:
         positions: Mapping[str, int] | None = None,
         previous: "PartitionTable | None" = None,
         *,
-        served: bool = False,
+        served: str | None = None,
     ) -> None:
-        self._served = served
+        self._source = served
         self.watched_since = 0.0
         """Start of the time in which stalls count: the consumer's start, or the end of the link's last pause."""
         self._states: dict[str, PartitionState] = {}
         for name in names:
             resumed = (positions or {}).get(name, 0)
-            state = self._states[name] = PartitionState(offset_of(resumed), incarnation_of(resumed), served=served)
+            state = self._states[name] = PartitionState(
+                offset_of(resumed), incarnation_of(resumed), served=served is not None
+            )
             state.last_incarnation, state.known_until = state.incarnation, state.position if resumed else None
             if previous is not None and (inherited := previous.get(name)) is not None:
                 state.watermark_at, state.committed = inherited.watermark_at, inherited.committed
@@ -224,11 +226,6 @@ class PartitionTable:
     def positions(self) -> dict[str, int]:
         """The next offset of each open partition."""
         return {name: state.position for name, state in self._states.items() if state.is_open}
-
-    @property
-    def reached(self) -> dict[str, int]:
-        """The next offset of each partition, open or not."""
-        return {name: state.position for name, state in self._states.items()}
 
     @property
     def missing(self) -> set[str]:
@@ -254,13 +251,19 @@ class PartitionTable:
     def _open(self) -> list[PartitionState]:
         return [state for state in self._states.values() if state.is_open]
 
+    def reached_in(self, source: str | None) -> dict[str, int]:
+        """Return the next offset of each partition, open or not, if they are of this source of a served topic."""
+        return {name: state.position for name, state in self._states.items()} if self._source == source else {}
+
     # Changes
 
     def assign(self, names: Collection[str]) -> tuple[list[str], list[str]]:
         """Replace the assignment; return the names lost and gained. The state of a lost name is dropped."""
         lost, gained = sorted(self._states.keys() - set(names)), sorted(set(names) - self._states.keys())
         if lost or gained:
-            self._states = {name: self._states.get(name) or PartitionState(served=self._served) for name in names}
+            self._states = {
+                name: self._states.get(name) or PartitionState(served=self._source is not None) for name in names
+            }
         return lost, gained
 
     def begin(self, bounds: Mapping[str, tuple[int, int]], now: float) -> None:

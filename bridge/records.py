@@ -78,6 +78,8 @@ class RecordCounts:
     tombstones: int = 0
     watermarks: int = 0
     """Written by the publisher: everything accepted so far is in the log."""
+    misplaced: int = 0
+    """Of a served topic: forwarded, but not of the partition in which clients look for their keys."""
 
 
 class Frames(NamedTuple):

@@ -6,9 +6,9 @@ Any bridge that finds a change proposes the next epoch; each serves the one in f
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
-import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import AIOKafkaClient
 
@@ -80,6 +80,8 @@ class ServedTopicWatcher(TopicWatcher):
         self._reached = reached
         self._ends: tuple[int, ...] = ()
         """The ends of the partitions when they were last observed."""
+        self._is_cut = False
+        """The last look found that a partition has lost its end."""
         self._compacted: str | None = None
         """Id of the topic found to be compacted."""
 
@@ -115,6 +117,8 @@ class ServedTopicWatcher(TopicWatcher):
             return self.source is not None and self._set(None, ())
         names = tuple(f"{topic.name}/{number}" for number in sorted(topic.partitions))
         self.leaderless = frozenset(f"{topic.name}/{n}" for n, part in topic.partitions.items() if part.leader < 0)
+        # Before the bounds, which a busy reader has passed by the time that they arrive.
+        reached = self._reached()
         found = await bounds(consumer, names)
         if found.keys() != set(names):
             # Without its bounds, nobody knows what a partition has lost.
@@ -122,36 +126,41 @@ class ServedTopicWatcher(TopicWatcher):
             return False
         observed = Observed(topic.id, *zip(*(found[name] for name in names), strict=True))
         await ensure_epochs(client, self._options)
-        return await self._settle(cluster, names, observed, log)
+        return await self._settle(cluster, observed, log, reached)
 
-    async def _settle(self, cluster: Cluster, names: tuple[str, ...], observed: Observed, log: EpochLog) -> bool:
+    async def _settle(self, cluster: Cluster, observed: Observed, log: EpochLog, reached: Mapping[str, int]) -> bool:
+        """Use the epoch for what was observed, and agree on one where there is none."""
+        names = tuple(f"{self._served.name}/{number}" for number in range(len(observed.ends)))
         before, self._ends = self._ends, observed.ends
-        reached = self._reached()
         # Offsets count only in the topic that was read.
         same = self.epoch is not None and self.epoch.topic == observed.topic
         known = [max(end, reached.get(name, 0)) for name, end in zip(names, before, strict=False)] if same else []
         cut = [name for name, end, least in zip(names, observed.ends, known, strict=False) if end < least]
-        epoch = await log.agree(
-            lambda current: next_epoch(
-                current,
-                observed,
-                int(time.time() * 1000),
-                before=before if same else (),
-                # Others may have found it first.
-                cut=bool(cut)
-                and current is not None
-                and self.epoch is not None
-                and current.number == self.epoch.number,
-            )
-        )
+        if cut and not self._is_cut:
+            # Confirmed by a second look: a broker that leads no more may have answered.
+            self._is_cut, self._ends = True, before
+            self.check_now()
+            return False
+        self._is_cut = False
+        now_ms = int(time.time() * 1000)
+
+        def propose(current: Epoch | None) -> Epoch | None:
+            if current is None and self.epoch is not None:
+                # The topic of the epochs was lost, and this bridge knows the last one.
+                return replace(self.epoch, number=self.epoch.number + 1)
+            # Others may have found the cut first.
+            is_new = bool(cut) and current == self.epoch
+            return next_epoch(current, observed, now_ms, before=before if same else (), cut=is_new)
+
+        epoch = await log.agree(propose)
         if cut:
-            structlog.get_logger("bridge").warning("the topic has lost its end, a new epoch begins", partitions=cut)
+            self._log.warning("the topic has lost its end, a new epoch begins", partitions=cut)
         self._set_fault(None)
-        source = f"{cluster.id}/{observed.topic}/{epoch.number}-{epoch.base}"
         if epoch != self.epoch:
             self.epoch = epoch
             self._records.use(epoch)
             self.map.use(epoch)
+        source = f"{cluster.id}/{observed.topic}/{epoch.number}-{epoch.base}"
         return source != self.source and self._set(source, names[: epoch.partitions])
 
     async def _check_policy(self, client: AIOKafkaClient, topic_id: str) -> str | None:

@@ -128,7 +128,7 @@ class FeedSession:
         while (names := bridge.names) is None:
             self._assigned.clear()
             await self._assigned.wait()
-        served = bridge.options.served is not None
+        served = None if bridge.options.served is None else self.source
         self.partitions = bridge.partitions = PartitionTable(
             names, self._resume_positions, bridge.partitions, served=served
         )

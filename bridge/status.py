@@ -41,6 +41,7 @@ class BridgeStatus:
             "position": sum(positions.values()),
             "lag": partitions.lag if partitions and positions else None,
             "bad": bridge.records.counts.bad,
+            "misplaced": bridge.records.counts.misplaced,
             "recreated": bridge.recreated,
             **(own if bridge.group is None else self._in_group(bridge.group)),
         }
@@ -67,6 +68,7 @@ class BridgeStatus:
         yield metrics.UPDATES_BAD.sample(counts.bad)
         yield metrics.UPDATES_TOMBSTONES.sample(counts.tombstones)
         yield metrics.UPDATES_MARKS.sample(counts.watermarks)
+        yield metrics.UPDATES_MISPLACED.sample(counts.misplaced)
         yield metrics.FEED_READERS.sample(endpoint.link is not None)
         yield metrics.FEED_LIVE.sample(endpoint.live)
         yield metrics.CONSUMERS_RECREATED.sample(bridge.recreated)

@@ -48,8 +48,6 @@ class TopicRecords:
 
     def __init__(self, topic: ServedTopic, on_bad: Callable[[BadRecord, str], None], *, partitioned: bool) -> None:
         self.counts = RecordCounts()
-        self.misplaced = 0
-        """Records in other partitions than where producers place their keys now."""
         self._topic = topic
         self._on_bad = on_bad
         self._partitioned = partitioned
@@ -98,7 +96,7 @@ class TopicRecords:
                 self._on_bad(BadRecord(name, offset, raw, value or b""), fault or "")
                 bad += [] if key is None else [key.name.endpoint]
                 continue
-            self.misplaced += not key.is_home
+            self.counts.misplaced += not key.is_home
             deleted += value is None
             changes.append(self._change(key, offset, time_ms, data if with_data else None, gone=value is None))
         counts = self.counts

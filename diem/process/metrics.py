@@ -118,6 +118,9 @@ UPDATES_CONFLATED: Final = _counter("updates_conflated", "Updates replaced by a 
 UPDATES_BAD: Final = _counter("updates_bad", "Records of Kafka that were no updates.")
 UPDATES_TOMBSTONES: Final = _counter("updates_tombstones", "Records of Kafka without a value.")
 UPDATES_MARKS: Final = _counter("updates_marks", "Watermarks of the publisher: all that was accepted is in the log.")
+UPDATES_MISPLACED: Final = _counter(
+    "updates_misplaced", "Records of a served topic in other partitions than clients look for their keys in."
+)
 KAFKA_LAG: Final = _gauge("kafka_lag", "Records that are known to be in Kafka and were not read yet.")
 CONSUMERS_RECREATED: Final = _counter("consumers_recreated", "Kafka consumers replaced after a fault or a standstill.")
 GROUP_JOINED: Final = _gauge("group_joined", "1 while this bridge is in its group.")

@@ -113,4 +113,4 @@ def test_keys_in_other_partitions_than_clients_look_for_them_are_counted() -> No
     keys = [b"%d" % number for number in range(40)]
     changes = encoder.changes(*(Record(at, key, b"1") for at, key in enumerate(keys)))
     elsewhere = [key for key in keys if Partitioner.MURMUR2.place(key, 4)]
-    assert (len(changes), encoder.records.misplaced) == (40, len(elsewhere))
+    assert (len(changes), encoder.records.counts.misplaced) == (40, len(elsewhere))

@@ -21,10 +21,10 @@ _ESCAPES: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\
 
 
 class Copier:
-    """Copies tables in one snapshot.
+    """Copies tables, each in a transaction: its lock makes changes of the table's columns wait.
 
     Args:
-        session: of its own, in which the transaction runs.
+        session: of its own, in which the transactions run.
         era: of the slot.
         stored_names: returns the stored endpoints below a prefix.
         sleep: waits for some seconds.
@@ -41,19 +41,14 @@ class Copier:
         self._era = era
         self._stored_names = stored_names
         self._sleep = sleep
-        self._snapshot = PgSnapshot("", 0, frozenset())
-        self._lsn = 0
-
-    async def begin(self) -> None:
-        """Begin the transaction; raises InputFailed."""
-        with failures("the tables cannot be copied"):
-            await self._session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            self._snapshot = PgSnapshot.parse(await self._session.fetchval("SELECT pg_current_snapshot()::text"))
-            # Transactions in the snapshot have written their commit before they could be seen.
-            self._lsn = lsn_of(await self._session.fetchval("SELECT pg_current_wal_insert_lsn()::text"))
 
     async def copy(self, table: Published, rows: TableRows, layout: RowLayout, applier: RecordApplier) -> Copy:
         """Apply a whole table; return what its copy has. Raises as RecordApplier, and InputFailed."""
+        with failures(f"{table.name} cannot be copied"):
+            await self._session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            snapshot = PgSnapshot.parse(await self._session.fetchval("SELECT pg_current_snapshot()::text"))
+            # Transactions in the snapshot have written their commit before they could be seen.
+            lsn = lsn_of(await self._session.fetchval("SELECT pg_current_wal_insert_lsn()::text"))
         left = {*rows.stored_names(self._stored_names)}
         reader = _CopyReader(rows, layout, self._era, left)
 
@@ -61,12 +56,14 @@ class Copier:
             await applier.apply(reader.read(data))
 
         await self.rows(table, take)
+        with failures(f"{table.name} cannot be copied"):
+            await self._session.execute("COMMIT")
         await applier.apply(
             [Removal(reader.position(), MISSING, endpoint=name) for name in sorted(left)],
         )
         await applier.flush()
-        await self._wait_until_durable()
-        made = Copy(self._lsn, self._snapshot, table.layout(rows), self._era)
+        await self._wait_until_durable(lsn)
+        made = Copy(lsn, snapshot, table.layout(rows), self._era)
         await applier.advance(str(made))
         return made
 
@@ -80,15 +77,10 @@ class Copier:
             query = f"SELECT {columns} FROM {table.sql_name}{where}{most}"  # noqa: S608
             await self._session.copy_from_query(query, output=take, format="text")
 
-    async def end(self) -> None:
-        """End the transaction; raises InputFailed."""
-        with failures("the tables cannot be copied"):
-            await self._session.execute("COMMIT")
-
-    async def _wait_until_durable(self) -> None:
+    async def _wait_until_durable(self, lsn: int) -> None:
         """Wait until no crash of the server can undo what was copied (``synchronous_commit = off``)."""
         with failures("the tables cannot be copied"):
-            while lsn_of(await self._session.fetchval("SELECT pg_current_wal_flush_lsn()::text")) < self._lsn:
+            while lsn_of(await self._session.fetchval("SELECT pg_current_wal_flush_lsn()::text")) < lsn:
                 await self._sleep(_FLUSH_POLL_S)
 
 

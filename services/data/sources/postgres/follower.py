@@ -223,11 +223,9 @@ class Follower:
             self._merging.add(table.published.oid)
             row = await self._merged(table, row, unchanged, row if before is None else {**row, **before})
         if before is not None and rows.columns:
-            was = rows.endpoint_of(before)
-            if was != rows.endpoint_of(row):
-                removal = rows.ends(self._position(before=True), before, self._time_ms)
-                if removal is not None:
-                    self._records.append(removal)
+            removal = rows.ends(self._position(before=True), before, self._time_ms)
+            if isinstance(removal, Removal) and removal.endpoint != rows.endpoint_of(row):
+                self._records.append(removal)
                 self._remember(table, before, None)
         self._records.append(rows.record(self._position(), row, self._time_ms))
         self._remember(table, row, row)

@@ -205,7 +205,6 @@ class PublicationReader:
         session = await connect(self._config)
         try:
             copier = Copier(session, era, stored.names)
-            await copier.begin()
             for table in missing:
                 name = table.rows.name
                 self._health.progress = f"copying {name}"
@@ -222,7 +221,6 @@ class PublicationReader:
                     table.copy = await copier.copy(table.published, table.rows, table.layout, applier)
                 finally:
                     await applier.close()
-            await copier.end()
         finally:
             self._health.progress = ""
             session.terminate()

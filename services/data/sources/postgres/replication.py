@@ -30,13 +30,22 @@ class ReplicationStream:
     def __init__(self, connection: Any, cursor: Any) -> None:  # noqa: ANN401  # psycopg2's
         self._connection = connection
         self._cursor = cursor
+        # Of its own: a cursor that has confirmed everything it has read confirms by itself what it reads later without
+        # messages, so that the slot would be ahead of the stored position.
+        self._confirming = connection.cursor()
         self._readable = asyncio.Event()
 
     @classmethod
     async def open(cls, config: PostgresConfig, lsn: int) -> Self:
         """Open the stream of transactions that commit at ``lsn`` or later; raises InputFailed."""
-        with _failures():
-            return cls(*await asyncio.to_thread(_start, config, lsn, secret(config)))
+        starting = asyncio.ensure_future(asyncio.to_thread(_start, config, lsn, secret(config)))
+        try:
+            with _failures():
+                return cls(*await asyncio.shield(starting))
+        except asyncio.CancelledError:
+            # The thread goes on: the slot must not stay in use.
+            starting.add_done_callback(_close)
+            raise
 
     @property
     def read_lsn(self) -> int:
@@ -62,7 +71,7 @@ class ReplicationStream:
     def confirm(self, lsn: int) -> None:
         """Let the server forget what commits before ``lsn``; also shows that this reader lives. Raises InputFailed."""
         with _failures():
-            self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, force=True)
+            self._confirming.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, force=True)
 
     def close(self) -> None:
         """Close the connection."""
@@ -102,6 +111,11 @@ def _start(config: PostgresConfig, lsn: int, password: dict[str, str]) -> tuple[
         connection.close()
         raise
     return connection, cursor
+
+
+def _close(starting: "asyncio.Future[tuple[Any, Any]]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result()[0].close()
 
 
 _OF_LIBPQ: Final = frozenset({"application_name", "client_encoding"})

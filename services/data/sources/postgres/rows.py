@@ -117,7 +117,10 @@ class TableRows:
             return None  # a series is a history: ``keep`` bounds it
         if not self.columns and self.config.kind == "notice":
             return self.record(position, row, time_ms)
-        return Removal(position, MISSING, time_ms=time_ms, endpoint=self.endpoint_of(row))
+        try:
+            return Removal(position, MISSING, time_ms=time_ms, endpoint=self.endpoint_of(row))
+        except InvalidDataset:
+            return None  # it was never stored
 
     def with_stored(self, row: dict[str, Any], unchanged: Iterable[str], content: bytes | None) -> dict[str, Any]:
         """Return a row with the values that an update did not send, from the content of its endpoint before.

@@ -310,7 +310,7 @@ prometheus:
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: make install puts it into $(VENV)/bin" >&2; exit 1; }
-	@for name in "run --extra build --extra files --extra kafka --extra mqtt --extra postgres" "test --extra build --extra files --extra kafka --extra mqtt --extra postgres --extra docs --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "docs --extra build --extra docs" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
+	@for name in "run --extra build --extra files --extra kafka --extra mqtt --extra postgres --extra registry" "test --extra build --extra files --extra kafka --extra mqtt --extra postgres --extra registry --extra docs --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "docs --extra build --extra docs" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \

@@ -27,6 +27,8 @@ REST_S: Final = 0.03
 """Pause between two records of an idle system."""
 SAMPLE_S: Final = 0.2
 TICK_S: Final = 0.02
+CONNECTIONS: Final = {f"DIEM_WEBSOCKET_CONNECTION_RATE{of}": "100000" for of in ("", "_PER_ADDRESS")}
+"""All clients connect at once, from one address."""
 
 
 class Drained(NamedTuple):
@@ -86,7 +88,9 @@ async def display(
     """Measure one record at a time, then a load, with clients of which each displays one endpoint."""
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(producer(origin.options, max_batch_size=BATCH_BYTES))
-        system = await stack.enter_async_context(System("single", folder, ("--traffic", "off"), None, origin.table))
+        system = await stack.enter_async_context(
+            System("single", folder, ("--traffic", "off"), CONNECTIONS, origin.table)
+        )
         step("one record at a time")
         _, port, path = system.servers[0]
         found = sorted(await _latencies(origin, made, f"ws://127.0.0.1:{port}{path}", latencies))

@@ -6,9 +6,8 @@ from typing import Any, Final, Protocol
 from services.data.errors import InvalidDataset
 from services.data.kinds.json_text import load
 
-FRAMED: Final = 0
-"""First byte of a value with the id of its schema, in 4 bytes (Confluent's wire format)."""
 HEAD_BYTES: Final = 5
+"""Of a value with the id of its schema before it: a zero byte, and 4 bytes (Confluent's wire format)."""
 
 
 class ValueFormat(Protocol):

@@ -16,9 +16,9 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.process.clock import Clock
 from services.data.errors import DataError, InvalidDataset
 from services.data.sources.kafka.decoder import RecordDecoder
-from services.data.sources.kafka.formats import PLAIN
 from services.data.sources.kafka.positions import Beginning, Position, SourcePartition, beginnings
 from services.data.sources.kafka.reader import PartitionReader, TopicLayout, find_layout, open_reader
+from services.data.sources.kafka.registry import open_formats
 from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.records.applier import BATCH, RecordApplier
 from services.data.sources.records.attempts import InputFailed, keep_trying
@@ -104,21 +104,22 @@ class KafkaSource:
                 raise
             raise InputFailed(f"Kafka's client: {type(error).__name__} {error}".strip()) from error
 
-    def _decoder(self) -> RecordDecoder:
-        return RecordDecoder(self._table, PLAIN[self._table.format], PLAIN[self._table.key_format])
-
     async def _attempt(self, sink: ChangeSink) -> None:
         async with self._failing():
             options = self._table.options()
-            async with connected_client(options) as client:
+            async with connected_client(options) as client, open_formats(self._table) as formats:
+                decoder = RecordDecoder(self._table, *formats)
                 while True:
                     layout = await find_layout(client, self._table)
                     if not layout.topics:
                         raise InputFailed("; ".join(layout.missing) or "the topics have no partition")
                     async with open_reader(options, [*layout.topics]) as reader:
-                        await self._read(sink, reader, layout, partial(find_layout, client, self._table))
+                        find = partial(find_layout, client, self._table)
+                        await self._read(sink, reader, decoder, layout, find)
 
-    async def _read(self, sink: ChangeSink, reader: PartitionReader, layout: TopicLayout, find: Find) -> None:
+    async def _read(
+        self, sink: ChangeSink, reader: PartitionReader, decoder: RecordDecoder, layout: TopicLayout, find: Find
+    ) -> None:
         """Read partitions until there are others, or an offset is out of range."""
         bounds = await reader.bounds(layout.topics, self._table.starts_at)
         begins = beginnings(await sink.positions(), bounds)
@@ -137,7 +138,7 @@ class KafkaSource:
         }
         watching = asyncio.create_task(self._watch(layout, find))
         try:
-            await self._apply_all(reader, appliers, layout, watching)
+            await self._apply_all(reader, decoder, appliers, layout, watching)
         finally:
             watching.cancel()
             await asyncio.wait([watching])
@@ -160,11 +161,12 @@ class KafkaSource:
     async def _apply_all(
         self,
         reader: PartitionReader,
+        decoder: RecordDecoder,
         appliers: Mapping[SourcePartition, RecordApplier],
         layout: TopicLayout,
         watching: "asyncio.Task[None]",
     ) -> None:
-        decoder, time = self._decoder(), asyncio.get_running_loop().time
+        time = asyncio.get_running_loop().time
         was_caught_up, settle_at = False, time()
         while not watching.done():
             found = await reader.read(IDLE_MS)
@@ -207,12 +209,13 @@ class KafkaSource:
     async def _try_samples(self, sink: ChangeSink) -> tuple[list[str], int]:
         """Apply the last records of each topic; return the faults of those that cannot be, and how many there were."""
         faults: list[str] = []
-        options, decoder, count = self._table.options(), self._decoder(), 0
+        options, count = self._table.options(), 0
         async with connected_client(options) as client:
             layout = await find_layout(client, self._table)
             if layout.missing:
                 raise InputFailed("; ".join(layout.missing))
-        async with open_reader(options, [*layout.topics]) as reader:
+        async with open_reader(options, [*layout.topics]) as reader, open_formats(self._table) as formats:
+            decoder = RecordDecoder(self._table, *formats)
             for partition, raw in (await _samples(reader, layout)).items():
                 records = await decoder.decode(partition, layout.topics[partition], raw)
                 count += len(records)

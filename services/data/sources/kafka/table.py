@@ -5,17 +5,20 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
 from diem.kafka.config import KafkaOptions, broker_addresses, read_password
 from services.data.sources.records.record import is_of_key
 from services.data.sources.records.table import RecordTable
-from services.data.sources.tables import OwnFile
+from services.data.sources.tables import OwnFile, Url
 
-Format = Literal["json", "text", "bytes"]
+Format = Literal["json", "text", "bytes", "avro", "protobuf"]
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 MAX_TOPICS: Final = 1000
+REGISTERED: Final = frozenset({"avro", "protobuf"})
+"""Formats whose schemas are in a registry."""
 
 
 def _topic(name: str) -> str:
@@ -63,8 +66,12 @@ class KafkaTable(RecordTable):
     start: Annotated[str, AfterValidator(_start)] = Field(
         default="earliest", description="Where a source begins that has read nothing yet: earliest, latest, or a time."
     )
-    format: Format = Field(default="json", description="Of values: json, text or bytes.")
+    format: Format = Field(default="json", description="Of values: json, text, bytes, avro or protobuf.")
     key_format: Format = Field(default="json", description="Of keys, as far as they are used.")
+    registry: Url | None = Field(default=None, description="URL of the schema registry for avro and protobuf.")
+    registry_username: str | None = Field(default=None, max_length=200, description="User of the registry.")
+    registry_password_file: OwnFile | None = Field(default=None, description="File of that user's password.")
+    registry_ca_file: OwnFile | None = Field(default=None, description="CA certificates of the registry (PEM).")
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
         default="PLAINTEXT", description="Security protocol of the connection."
     )
@@ -83,6 +90,15 @@ class KafkaTable(RecordTable):
         yield from super()._conflicts()
         if bool(self.topics) == (self.pattern is not None):
             yield "give either topics or a pattern"
+        needs_registry = [name for name in ("format", "key_format") if getattr(self, name) in REGISTERED]
+        if needs_registry and self.registry is None:
+            yield f"{needs_registry[0]} = '{getattr(self, needs_registry[0])}' needs registry"
+        if self.registry is not None and not needs_registry:
+            yield "registry needs format = 'avro' or 'protobuf'"
+        if self.registry is not None and "@" in urlsplit(self.registry).netloc:
+            yield "the user of the registry belongs into registry_username"
+        if (self.registry_username is None) != (self.registry_password_file is None):
+            yield "registry_username and registry_password_file belong together"
         if self.security_protocol.startswith("SASL") != (self.sasl_username is not None) or (
             (self.sasl_username is None) != (self.sasl_password_file is None)
         ):
@@ -127,3 +143,8 @@ class KafkaTable(RecordTable):
             certificate_file=path(self.certificate_file),
             key_file=path(self.key_file),
         )
+
+    def registry_login(self) -> tuple[str, str] | None:
+        """Return user and password of the registry; None without. Raises ConfigurationError as :meth:`options`."""
+        password = read_password(None if self.registry_password_file is None else Path(self.registry_password_file))
+        return None if self.registry_username is None or password is None else (self.registry_username, password)

@@ -51,6 +51,12 @@ class Service:
     def status(self) -> dict[str, Any]:
         return self.runner.status()[0]
 
+    @property
+    def stopped(self) -> tuple[str, str] | None:
+        intake = self.runner.health()[0].intake
+        assert intake is not None
+        return intake.stopped
+
     async def until(self, **wanted: Any) -> None:
         """Wait for fields of the status."""
         try:
@@ -200,11 +206,11 @@ async def test_a_message_that_cannot_be_stored_stops_the_source_or_is_skipped(
             assert "not JSON" in service.status["error"]
             assert "(key: format)" in service.status["error"]
             assert await service.content("/iot/plant/1") == b"1"
-            intake = service.runner.health()[0].intake
-            assert intake is not None
-            assert intake.stopped is not None
-            # As `diem sources replay plant --skip` does.
-            await service.runner.go_on_at("plant", dict([intake.stopped]), service.store)
+            # As `diem sources replay plant --skip` does; each attempt stops there again.
+            async with asyncio.timeout(PATIENCE_S):
+                while (stopped := service.stopped) is None:
+                    await asyncio.sleep(0.01)
+            await service.runner.go_on_at("plant", dict([stopped]), service.store)
         await service.has("/iot/plant/1", b"2")
         assert service.versions("/iot/plant/1") == 2
         await service.until(ok=True)

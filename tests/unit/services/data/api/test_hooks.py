@@ -141,11 +141,10 @@ async def test_a_delivery_is_stored_and_answered_with_its_version(serving: Servi
         answer = await hooks.deliver("shop", ORDER)
         assert answer.json() == {"accepted": [{"endpoint": "/orders/7", "version": NOW_S * 1000, "changed": True}]}
         assert await hooks.content("/orders/7") == b'{"id":7,"total":12}'
-        assert hooks.status == {
-            "name": "shop", "type": "webhook", "ok": True, "error": None, "last_success": "2023-11-14T22:13:20.000Z",
-            "failures": 0, "next_attempt": None, "records": 1, "refused": 0, "lost": 0, "last_refusal": None,
-            "last_record": "2023-11-14T22:13:20.000Z", "lag": None, "endpoints": 1, "resets": 0,
-        }  # fmt: skip
+        status = hooks.status
+        assert (status["type"], status["ok"], status["failures"], status["endpoints"]) == ("webhook", True, 0, 1)
+        assert (status["records"], status["refused"], status["last_refusal"]) == (1, 0, None)
+        assert status["last_record"] == "2023-11-14T22:13:20.000Z"
 
 
 async def test_a_repeated_delivery_gets_the_same_answer_also_after_a_later_one(serving: Serving) -> None:

@@ -102,8 +102,8 @@ export function showSources(section: HTMLElement, { sources, time }: Overview): 
   });
 }
 
-function stateOf({ ok, error }: Source): string {
-  return ok ? "working" : error ? `failing: ${error}` : "starting";
+function stateOf({ ok, error, progress }: Source): string {
+  return (ok ? "working" : error ? `failing: ${error}` : "starting") + (progress ? `; ${progress}` : "");
 }
 
 /** Phases of a plan, in order, each with the event it waits for. */

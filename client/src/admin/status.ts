@@ -69,6 +69,7 @@ export interface Source {
   readonly records?: number;
   readonly lag?: number | null;
   readonly refused?: number;
+  readonly progress?: string;
 }
 
 export interface Plan {

@@ -64,6 +64,11 @@ class HttpReader:
         """The day in the zone of the source."""
         return datetime.fromtimestamp(self._clock.wall_ms() / 1000, zone(self._config.zone)).date()
 
+    @property
+    def sent_at(self) -> float:
+        """Monotonic time of the last request."""
+        return self._retriever.sent_at
+
     def redact(self, text: str) -> str:
         """Return an error with the secrets of the last request hidden."""
         return self._retriever.redact(text)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from hashlib import blake2b
+from math import inf
 from typing import Final, NamedTuple
 
 from diem.process.clock import Clock
@@ -50,6 +51,8 @@ class Retriever:
         self._zone = zone(config.zone)
         self._received: dict[str, _Received] = {}
         self._last: Request | None = None
+        self.sent_at = -inf
+        """Monotonic time of the last request."""
 
     def key(self, day: date) -> str:
         """Return the request for a day without secrets: equal requests are sent once."""
@@ -101,6 +104,7 @@ class Retriever:
     async def _fetch(self, client: PollingClient, request: Request, conditions: dict[str, str]) -> Answer | None:
         config = self._config
         await self._pacer.wait(request.url.host, config.per_minute)
+        self.sent_at = self._clock.monotonic()
         async with asyncio.timeout(config.timeout):
             answer = await fetch(client, request, conditions, max_bytes=config.max_bytes, redirects=config.redirects)
         if answer is not None and (config.mapping is None or config.mapping.format != "xml"):

@@ -46,7 +46,7 @@ class _Endpoint:
     """Servers at which it is watched."""
     is_polling: bool = False
     polled_at: float = -inf
-    """Unix time of the last poll."""
+    """Monotonic time of the last poll."""
     retry_at: float = -inf
     """Monotonic time before which it is not polled, after failures."""
     failures: int = 0
@@ -199,14 +199,15 @@ class WatchedSource:
         """Queue the next poll of a watched endpoint."""
         if endpoint.is_polling:
             return  # then queued at its end
-        now, wall = self._clock.monotonic(), self._clock.wall_ms() / 1000
-        every = self._config.every
+        now, every = self._clock.monotonic(), self._config.every
+        # Slots are of the wall clock, which other processes have, too; a step of it puts no poll off for long.
+        wall = self._clock.wall_ms() / 1000 - now
         if endpoint.polled_at > -inf:
-            # Half an interval, because polls may begin late.
+            # Half an interval less, because polls may begin late.
             after = endpoint.polled_at + self._interval(endpoint) - every / 2
-            due = now + next_slot(endpoint.name, after, every) - wall
+            due = next_slot(endpoint.name, wall + after, every) - wall
         elif endpoint.is_stored and now < self._resumed_at:
-            due = now + next_slot(endpoint.name, wall, min(every, RESUME_S)) - wall
+            due = next_slot(endpoint.name, wall + now, min(every, RESUME_S)) - wall
         else:
             self._queue.add_new(endpoint.name)
             self._wake.set()
@@ -270,8 +271,7 @@ class WatchedSource:
     async def _forget(self) -> None:
         """Delete what was forgotten; what the store cannot delete now waits for the next call."""
         with suppress(StoreUnavailable):
-            while self._forgotten:
-                name = next(iter(self._forgotten))
+            for name in list(self._forgotten):
                 await self._delete(name)
                 self._forgotten.pop(name, None)
 
@@ -292,7 +292,7 @@ class WatchedSource:
 
     async def _read(self, client: PollingClient, endpoint: _Endpoint, sink: Sink) -> None:
         """Poll an endpoint, and record the outcome."""
-        endpoint.polled_at = self._clock.wall_ms() / 1000
+        endpoint.polled_at = self._clock.monotonic()
         if endpoint.reader is None:
             config = self._config.of_endpoint(endpoint.name)
             endpoint.reader = HttpReader(config, self._clock, convert=self._convert, pacer=self._pacer)
@@ -312,6 +312,8 @@ class WatchedSource:
             self._failing.pop(endpoint.name, None)
             self.health.successes += 1
             self.health.last_success_ms = self._clock.wall_ms()
+        # It may have waited for the pace of the host.
+        endpoint.polled_at = max(endpoint.polled_at, reader.sent_at)
         self._update_health()
 
     async def _miss(self, endpoint: _Endpoint, status: int) -> None:

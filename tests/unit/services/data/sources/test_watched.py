@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from diem.process.clock import Clock
 from services.data.errors import StoreUnavailable, UnknownEndpoint
 from services.data.kinds import Representation
 from services.data.sources.pacing import HostPacer
@@ -37,15 +36,18 @@ class LoopClock:
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
     def wall_ms(self) -> int:
-        return 1_700_000_000_000 + round(self.monotonic() * 1000)
+        return 1_700_000_000_000 + round((self.monotonic() + self.ahead_s) * 1000)
 
 
 class World:
     """The server of the API, and a store with the endpoints below the prefix."""
 
     def __init__(self) -> None:
-        self.clock: Clock = LoopClock()
+        self.clock = LoopClock()
         self.requests: list[tuple[float, httpx.Request]] = []
         self.answers: dict[str, httpx.Response] = {}
         """By the part after the prefix; others are a document with an ETag."""
@@ -226,6 +228,20 @@ async def test_after_a_restart_rarely_polled_endpoints_wait_for_a_minute_at_most
     source.watch("/orders/new")
     await asyncio.sleep(0.6)
     assert world.since(61) == {"new": 1}
+
+
+@in_world
+async def test_a_step_of_the_wall_clock_puts_no_poll_off_for_long(world: World) -> None:
+    source = await world.started()
+    for name in ("/orders/7", "/orders/8"):
+        source.watch(name)
+    await asyncio.sleep(3 * EVERY_S)
+    for step_s in (-3600.0, 1803.0, 7200.5):
+        began = world.now
+        world.clock.ahead_s += step_s
+        await asyncio.sleep(3 * EVERY_S)
+        assert all(2 <= count <= 4 for count in world.since(began).values())
+        assert len(world.since(began)) == 2
 
 
 @in_world

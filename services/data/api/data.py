@@ -84,7 +84,9 @@ class DataApi:
         """``PUT /v1/data/{endpoint}``: the content of one endpoint; its media type names the kind."""
         endpoint = endpoint_of(request)
         rules = self._door.enter(endpoint, writer)
-        media_type = _declared_type(request, rules)
+        media_type = kinds.media_type(request.headers.get("content-type", ""))
+        if media_type == DOCUMENT and rules.kind == "series":
+            media_type = kinds.SERIES
         if (refusal := _refusal(media_type, rules, request)) is not None:
             return refusal
         body = Body(await self._content(request), media_type, request.query_params)
@@ -163,12 +165,6 @@ class DataApi:
         (accepted,) = await self._store.writer.submit(write)
         record_writes(request.scope, writer, 1)
         return _Accepted(answer_of(accepted))
-
-
-def _declared_type(request: Request, rules: Prefix) -> str:
-    """Return the canonical media type of a body; JSON below a prefix of series is a series."""
-    media_type = kinds.media_type(request.headers.get("content-type", ""))
-    return kinds.SERIES if media_type == DOCUMENT and rules.kind == "series" else media_type
 
 
 _FORMS: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})

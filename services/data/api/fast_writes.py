@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from diem.errors import DiemError
 from diem.links.fast_path import FastAnswer, PlainWrite, lines
-from diem.links.rest import WHOLE_BODY, on_defect, on_http_error
+from diem.links.rest import SECURITY_HEADERS, WHOLE_BODY, on_defect, on_http_error
 from services.data.access.write_access import WriteAccess, WriteRefused, WriteRights
 from services.data.api import problems
 from services.data.api.data import DataApi
@@ -87,5 +87,5 @@ class FastWrites:
         except Exception as error:
             _logger.exception("a write failed", path=request.scope["path"])
             answer = await on_defect(request, error)
-        fields = lines(self._guard.complete_written(answer, request.scope["method"]))
-        return FastAnswer(answer.status_code, fields, bytes(answer.body))
+        self._guard.requests[request.scope["method"], answer.status_code] += 1
+        return FastAnswer(answer.status_code, lines([*answer.raw_headers, *SECURITY_HEADERS]), bytes(answer.body))

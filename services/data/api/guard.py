@@ -186,11 +186,6 @@ class Guard(RestMiddleware):
             return None
         return None if self._rate_limiter.take(address, self._clock.monotonic()) else self._plain
 
-    def complete_written(self, answer: Response, method: str) -> list[tuple[bytes, bytes]]:
-        """Count the answer to a privileged write, and return all its header fields."""
-        self.requests[method, answer.status_code] += 1
-        return [*answer.raw_headers, *SECURITY_HEADERS]
-
     def _is_own_host(self, host: str) -> bool:
         return "*" in self._hosts or host_name(host) in self._hosts
 

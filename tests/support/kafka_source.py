@@ -22,12 +22,14 @@ from services.data.store import Store
 from tests.support.patience import until
 
 
-async def create_topic(options: KafkaOptions, name: str, partitions: int = 1, **config: str) -> str:
+async def create_topic(
+    options: KafkaOptions, name: str, partitions: int = 1, *, replicas: int = 1, **config: str
+) -> str:
     """Create a topic; return its name with the test's prefix. ``config``: with ``_`` for dots."""
     topic = options.topic_prefix + name
     settings = {key.replace("_", "."): value for key, value in config.items()}
     async with admin_client(options) as admin:
-        answer = await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
+        answer = await admin.create_topics([NewTopic(topic, partitions, replicas, topic_configs=settings)])
     assert [code for _, code, *_ in answer.topic_errors] == [0], answer
     return topic
 

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -35,6 +36,7 @@ from tests.integration.data.process import bulk
 from tests.integration.kafka.secure_kafka import SecureKafka, without_diem
 from tests.support.bridge import FeedRecorder
 from tests.support.internal import http_client
+from tests.support.kafka_source import create_topic, produce, reading, table_of
 from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port
 
@@ -451,3 +453,35 @@ async def test_plans_are_applied_by_printed_rights_alone(secure: SecureKafka, to
     found = await read_map(options)
     assert found is not None
     assert (found.head, found.entries[b"/a"]) == (head, Entry(1, 2))
+
+
+async def test_a_source_reads_a_topic_with_rights_to_it_alone(secure: SecureKafka, tmp_path: Path) -> None:
+    await secure.add_user("reader")
+    await create_topic(replace(secure.plain, topic_prefix=""), "stock", 2)
+    await produce(secure.plain, "stock", [("a", {"n": 1})])
+    fields = {
+        "security_protocol": "SASL_SSL",
+        "sasl_username": "reader",
+        "sasl_password_file": str(secure.password_file("reader")),
+        "ca_file": str(secure.certificates.other_ca),
+        "bootstrap_servers": secure.servers,
+    }
+    async with reading(table_of(secure.plain, "stock", **fields), tmp_path) as source:
+        await source.failed("is not accepted")
+        assert "put the certificate of its CA in ca_file" in str(source.source.health.error)
+    fields["ca_file"] = str(secure.certificates.ca)
+    async with reading(table_of(secure.plain, "stock", **fields), tmp_path) as source:
+        await source.failed("this user has no rights to topic stock")
+        tools = f"kafka-acls.sh --bootstrap-server {secure.servers} --command-config admin.properties --add"
+        line = f"{tools} --allow-principal User:reader --operation Read --operation Describe --topic stock"
+        assert await secure.allow([line]) == 2
+        async with asyncio.timeout(PATIENCE_S):
+            while await source.content("/t/a") != {"n": 1}:
+                await asyncio.sleep(0.05)
+        await source.caught_up()
+    other = tmp_path / "other.password"
+    other.touch(0o600)
+    other.write_text("wrong\n")
+    fields["sasl_password_file"] = str(other)
+    async with reading(table_of(secure.plain, "stock", **fields), tmp_path) as source:
+        await source.failed("does not accept user reader with this password")

@@ -23,6 +23,8 @@ export interface ConnectionStatus {
   /** The server's name, and the mode it runs in. */
   readonly server: string;
   readonly mode: string;
+  /** `poll` where updates come over HTTP, because no WebSocket gets through (`polling.ts`). */
+  readonly transport?: "poll";
 }
 
 export interface ConnectionHandlers {

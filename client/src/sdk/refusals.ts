@@ -8,15 +8,18 @@
 
 import type { ConfigSource } from "./config.ts";
 import type { ConnectionStatus } from "./connection.ts";
-import type { Environment } from "./environment.ts";
+import type { Environment, Socket } from "./environment.ts";
 import type { DataError, getJson } from "./http.ts";
 import type { Observable, Subject } from "./observable.ts";
+import type { Fallback } from "./polling.ts";
 
 /** Servers that are asked: all have the same rules, but not the same clients. */
 const MAX_REQUESTED = 3;
 /** After an answer, the next one is not requested for so long; the time doubles up to the second. */
 const WAIT_MS = 4_000;
 const MAX_WAIT_MS = 120_000;
+/** After an answer by which a handshake would be accepted, a dial that fails after this is the second sign of an obstacle. */
+const CONFIRM_MS = 1_000;
 /** How long an answer that cannot be read is waited for. */
 const TIMEOUT_MS = 10_000;
 /** Codes of problems that are refusals; others, such as `not_ready`, are normal for every client at times. */
@@ -40,6 +43,11 @@ export function explain(env: Environment, get: typeof getJson, config: ConfigSou
   let due: number | null = null;
   /** Answers in a row by which a handshake would be accepted, while dials failed. */
   let accepting = 0;
+  let fallback: Fallback | undefined;
+  /** The latest WebSocket. */
+  let pending: Socket | undefined;
+  const { socket } = env;
+  env.socket = (url, protocol) => (pending = socket.call(env, url, protocol));
 
   const show = (): void => {
     const { value } = status;
@@ -50,10 +58,20 @@ export function explain(env: Environment, get: typeof getJson, config: ConfigSou
     if (now < notBefore) return;
     notBefore = now + waitMs;
     waitMs = Math.min(2 * waitMs, MAX_WAIT_MS);
+    const isSilent = status.value.reason === NO_WELCOME;
     const found = await refusal(env, get, config, opened);
     accepting = found === ACCEPTED ? accepting + 1 : 0;
-    // One that restarts may refuse a dial, and accept the next.
-    reason = found !== ACCEPTED ? found : accepting > 1 ? HANDSHAKE : "";
+    if (accepting === 1) notBefore = env.now() + CONFIRM_MS;
+    // One that restarts may refuse a dial, and accept the next; one that accepts them all and sends no frame is in order.
+    const isBlocked = found === ACCEPTED && (accepting > 1 || isSilent);
+    reason = isBlocked ? HANDSHAKE : found === ACCEPTED ? "" : found;
+    if (isBlocked) {
+      void import("./polling.ts").then(({ Fallback }) => {
+        fallback ??= new Fallback(env, connection);
+        fallback.start();
+        if (status.value.state === "reconnecting") pending?.onclose?.({ code: 1006, reason: "" }); // it would be as silent
+      });
+    }
     if (reason && reason !== warned) {
       warned = reason;
       console.warn(`DIEM: not connected: ${reason}`);
@@ -94,6 +112,8 @@ async function refusal(env: Environment, get: typeof getJson, config: ConfigSour
   return found;
 }
 
+/** Of `connection.ts`: a handshake was accepted, and no frame followed. */
+const NO_WELCOME = "no welcome";
 /** A server would accept a handshake. */
 const ACCEPTED = "accepted";
 const HANDSHAKE =

@@ -74,7 +74,7 @@ export class SubscriptionSet {
 
   /** Refuses wanted names beyond the server's limit, without a request; returns them. Earlier names have priority. */
   refuseExcess(): [string, Rejection][] {
-    const message = `over ${this.#limit} subscriptions (DIEM_WEBSOCKET_SUBSCRIPTIONS, DIEM_PROXY_SUBSCRIPTIONS)`;
+    const message = `over ${this.#limit} subscriptions (DIEM_*_SUBSCRIPTIONS)`;
     const excess = [...this.#wanted].filter((name) => !this.#refused.has(name)).slice(this.#limit).filter((name) => !this.#requested.has(name));
     return excess.map((name) => {
       const rejection = { code: "limit", message };

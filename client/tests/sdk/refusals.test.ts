@@ -119,7 +119,8 @@ test("handshakes that something in the way does not pass on, while requests arri
   }
   expect(reason()).toMatch(/^handshake: .* does not pass on the header fields Upgrade and Connection/);
   expect(warnings).toEqual([`DIEM: not connected: ${reason()}`]);
-  await world.advance(30_000);
+  expect(world.requests.filter(({ url }) => url.endsWith("/v1/updates")).length, "nor do polls get through").toBeGreaterThan(0);
+  for (let dials = 0; world.last.onmessage === null && dials < 100; dials += 1) await world.advance(1_000);
   world.last.welcome();
   expect([diem.updates.connection.value.state, reason()]).toEqual(["open", ""]);
 });

@@ -1,0 +1,84 @@
+"""Pages behind proxies that let no WebSocket through: they poll, say so, and are as live as others."""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Browser, Page
+
+from tests.e2e.page import becomes
+from tests.support.nginx import needs_nginx
+from tests.support.obstacles import Obstacle, Proxy, proxy
+from tests.support.running import Running, running
+
+pytestmark = [
+    pytest.mark.chromium,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.xdist_group("without-websocket"),
+    pytest.mark.takes(6),
+]
+
+LIVE_MS = 15_000
+"""A page is live within this time."""
+WATCH = """async () => {
+  const { createDiem } = await import("/diem.js");
+  window.began = performance.now();
+  window.live = 0;
+  window.shown = 0;
+  window.diem = createDiem({});
+  diem.watch("/test/load", ({ points }) => (shown = points[0].value));
+  diem.updates.live.observe(() => {
+    if (!live && diem.updates.isLive("/test/load")) live = performance.now() - began;
+  });
+}"""
+TRANSPORT = "diem.updates.connection.value.transport"
+
+
+@contextlib.asynccontextmanager
+async def page_behind(browser: Browser, obstacle: Obstacle, system: Running) -> AsyncIterator[tuple[Page, Proxy]]:
+    edge = urlsplit(system.websocket_urls[0]).netloc
+    async with proxy(obstacle, system.page, edge) as between:
+        page = await browser.new_page()
+        await page.goto(f"http://127.0.0.1:{between.port}/openapi.json")
+        await page.evaluate(WATCH)
+        yield page, between
+        await page.close()
+
+
+async def is_live(page: Page, between: Proxy) -> None:
+    await becomes(page, "live > 0")
+    assert await page.evaluate("live") < LIVE_MS
+    assert await page.evaluate(TRANSPORT) == "poll"
+    assert between.handshakes > 0
+
+
+@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it waits for half a minute: make cluster")
+async def test_a_page_is_live_behind_each_obstacle(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
+    async with running(tmp_path_factory.mktemp("system")) as system, contextlib.AsyncExitStack() as stack:
+        await system.put({"/test/load": 100})
+        pages = [await stack.enter_async_context(page_behind(browser, obstacle, system)) for obstacle in Obstacle]
+        for page, between in pages:
+            await is_live(page, between)
+        for value in (200, 300):
+            await system.put({"/test/load": value})
+            for page, _ in pages:
+                await becomes(page, f"shown === {value}")
+        # Data came with the updates.
+        for page, _ in pages:
+            assert await page.evaluate("diem.stats.fetches['/test/load'] ?? 0") <= 1
+
+
+@needs_nginx
+async def test_a_page_is_live_behind_a_proxy_before_nginx_and_two_servers(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async with (
+        running(tmp_path_factory.mktemp("nginx"), "x-broadcast", servers=2) as system,
+        page_behind(browser, Obstacle.STRIPS, system) as (page, between),
+    ):
+        await system.put({"/test/load": 100})
+        await is_live(page, between)
+        await system.put({"/test/load": 200})
+        await becomes(page, "shown === 200")

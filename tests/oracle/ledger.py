@@ -32,12 +32,40 @@ class Expiry(NamedTuple):
     """Time at which it must have happened; infinite if the store has answered too little since to prove that."""
 
 
-class Endpoint:
-    """Accepted changes of one endpoint, expiries among them.
+class Versions:
+    """Versions that an endpoint has had, or a collection must have reached.
 
     Attributes:
-        versions: ascending, without repeats. After an expiry, whose version the answers do not have, the next number.
+        versions: ascending, without repeats.
         times: of the acceptance, beside ``versions``.
+    """
+
+    def __init__(self, times: Mapping[int, float]) -> None:
+        self.versions = sorted(times)
+        self.times = [times[version] for version in self.versions]
+        pairs = sorted((time, version) for version, time in times.items())
+        self._by_time = [time for time, _ in pairs]
+        self._latest = list(accumulate((version for _, version in pairs), max))
+
+    @property
+    def latest(self) -> int:
+        """Return the greatest version; 0 if there is none."""
+        return self.versions[-1] if self.versions else 0
+
+    def latest_at(self, time: float) -> int:
+        """Return the greatest version until ``time``."""
+        count = bisect_right(self._by_time, time)
+        return self._latest[count - 1] if count else 0
+
+    def at_or_after(self, version: int) -> int:
+        """Return the index in ``versions`` of the first one that is at least ``version``."""
+        return bisect_left(self.versions, version)
+
+
+class Endpoint(Versions):
+    """Accepted changes of one endpoint, and expiries: the version of one, which no answer has, is the next number.
+
+    Attributes:
         changes: of each accepted version the first answer, by version.
         expiries: that may have been, by version.
     """
@@ -59,29 +87,11 @@ class Endpoint:
         for expiry in self.expiries:
             if expiry.certain and expiry.due < end:
                 due.setdefault(expiry.version + 1, expiry.due)
-        self.versions = sorted(due)
-        self.times = [due[version] for version in self.versions]
-        pairs = sorted((time, version) for version, time in due.items())
-        self._by_time = [time for time, _ in pairs]
-        self._latest = list(accumulate((version for _, version in pairs), max))
+        super().__init__(due)
         self._known = set(first)
         self._unexplained = list(self.expiries)
         self._uncertain = sorted(write.start for write in uncertain)
         self._stamps, self._uncertain_stamps = _stamps(self.changes, uncertain)
-
-    @property
-    def latest(self) -> int:
-        """Return the greatest accepted version; 0 if there is none."""
-        return self.versions[-1] if self.versions else 0
-
-    def latest_at(self, time: float) -> int:
-        """Return the greatest version accepted until ``time``."""
-        count = bisect_right(self._by_time, time)
-        return self._latest[count - 1] if count else 0
-
-    def at_or_after(self, version: int) -> int:
-        """Return the index in ``versions`` of the first one that is at least ``version``."""
-        return bisect_left(self.versions, version)
 
     def is_accepted(self, version: int, time: float) -> bool:
         """Return whether ``version`` was accepted, or may be an expiry or write without answer from before ``time``.
@@ -222,7 +232,7 @@ class Span(NamedTuple):
     """The least version that the collection can have for it: the time of the write, if others of it came before."""
 
 
-class Collection:
+class Collection(Versions):
     """What is known of a collection by the accepted changes of the endpoints below it.
 
     Its versions are not in any answer. They are those of their members, which get theirs at the same time, or a little
@@ -241,26 +251,8 @@ class Collection:
             for version, time in _changes(parts):
                 if time < end:
                     due[version] = min(time, due.get(version, inf))
-        self.versions = sorted(due)
-        self.times = [due[version] for version in self.versions]
-        pairs = sorted((time, version) for version, time in due.items())
-        self._by_time = [time for time, _ in pairs]
-        self._latest = list(accumulate((version for _, version in pairs), max))
+        super().__init__(due)
         self._bounds: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
-
-    @property
-    def latest(self) -> int:
-        """Return the version that it must have reached."""
-        return self.versions[-1] if self.versions else 0
-
-    def latest_at(self, time: float) -> int:
-        """Return the version that it must have reached at ``time``."""
-        count = bisect_right(self._by_time, time)
-        return self._latest[count - 1] if count else 0
-
-    def at_or_after(self, version: int) -> int:
-        """Return the index in ``versions`` of the first one that is at least ``version``."""
-        return bisect_left(self.versions, version)
 
     def is_accepted(self, version: int, time: float) -> bool:
         """Return whether something below it was made or deleted then, or may have been."""

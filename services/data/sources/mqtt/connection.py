@@ -33,7 +33,7 @@ MESSAGE_BYTES: Final = 512
 _VERSIONS: Final = {"5": MQTTProtocolVersion.MQTTv5, "3.1.1": MQTTProtocolVersion.MQTTv311}
 
 
-class Connection:
+class MqttConnection:
     """Messages of a broker; the network belongs to a thread of the library, which waits while there is no room.
 
     Attributes:
@@ -196,10 +196,10 @@ class Connection:
 
 
 @asynccontextmanager
-async def connected(table: MqttTable, client_id: str, *, keeps_session: bool) -> AsyncIterator[Connection]:
+async def connected(table: MqttTable, client_id: str, *, keeps_session: bool) -> AsyncIterator[MqttConnection]:
     """Connect for the length of a block; raises InputFailed."""
     try:
-        connection = Connection(table, client_id, keeps_session=keeps_session)
+        connection = MqttConnection(table, client_id, keeps_session=keeps_session)
         try:
             await connection.connect()
             yield connection

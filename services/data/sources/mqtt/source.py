@@ -10,7 +10,7 @@ from typing import Final
 
 from diem.process.clock import Clock
 from services.data.errors import DataError
-from services.data.sources.mqtt.connection import Connection, connected
+from services.data.sources.mqtt.connection import MqttConnection, connected
 from services.data.sources.mqtt.messages import Message, MessageDecoder
 from services.data.sources.mqtt.table import MqttTable
 from services.data.sources.records.applier import BATCH, RecordApplier, RecordRefused
@@ -79,7 +79,7 @@ class MqttSource:
             finally:
                 await applier.close()
 
-    async def _read(self, connection: Connection, applier: RecordApplier, stored: str | None) -> None:
+    async def _read(self, connection: MqttConnection, applier: RecordApplier, stored: str | None) -> None:
         while True:
             messages = await connection.messages(BATCH)
             wanted = [each for each in messages if self._is_wanted(each, connection)]
@@ -92,7 +92,7 @@ class MqttSource:
             self.health.succeeded()
 
     async def _apply(
-        self, connection: Connection, applier: RecordApplier, messages: Sequence[Message], wanted: Sequence[Message]
+        self, connection: MqttConnection, applier: RecordApplier, messages: Sequence[Message], wanted: Sequence[Message]
     ) -> None:
         time_ms, before = self._clock.wall_ms(), self._intake.records
         try:
@@ -104,7 +104,7 @@ class MqttSource:
             raise
         connection.acknowledge(messages)
 
-    def _is_wanted(self, message: Message, connection: Connection) -> bool:
+    def _is_wanted(self, message: Message, connection: MqttConnection) -> bool:
         """Return whether a message is a change: retained ones are sent at each connection, whenever they are of."""
         if not connection.is_subscribed(message.topic):
             return False

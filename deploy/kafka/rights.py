@@ -51,6 +51,9 @@ def purposes(names: Names) -> Iterator[Purpose]:
     """
     data, bridge, metadata, edge, pipeline, check = ROLES
     prefix = names.prefix
+    if names.served:
+        yield from _purposes_of_served(names)
+        return
     yield Purpose(
         ("The Data Service writes updates, and reads the topics' settings and latest updates first.",),
         tuple(Right(data, ("Read", "Write", "Describe", "DescribeConfigs"), "topic", topic) for topic in names.log),
@@ -99,6 +102,28 @@ def purposes(names: Names) -> Iterator[Purpose]:
         (
             *(Right(check, ("Describe", "DescribeConfigs"), "topic", topic) for topic in (*names.topics, *INTERNAL)),
             Right(check, ("Describe", "DescribeConfigs"), "cluster", CLUSTER),
+        ),
+    )
+
+
+def _purposes_of_served(names: Names) -> Iterator[Purpose]:
+    groups = tuple(names.prefix + axis for axis in ("x-", "z-"))
+    yield Purpose(
+        ("Bridges read the topic that is served as it is, and commit offsets.",),
+        (
+            Right(KafkaUser.BRIDGE, ("Read", "Describe", "DescribeConfigs"), "topic", names.served),
+            *(Right(KafkaUser.BRIDGE, ("Read", "Describe"), "group", group, prefixed=True) for group in groups),
+        ),
+    )
+    yield Purpose(
+        ("They agree on versions in a topic of their own, which the first one makes.",),
+        (Right(KafkaUser.BRIDGE, ("Create", "Read", "Write", "Describe"), "topic", names.epochs),),
+    )
+    yield Purpose(
+        ("Only for partitioned modes: the metadata service reads these, and the owners of partitions.",),
+        (
+            Right(KafkaUser.METADATA, ("Read", "Describe"), "topic", names.epochs),
+            Right(KafkaUser.METADATA, ("Describe",), "group", groups[1], prefixed=True),
         ),
     )
 

@@ -20,6 +20,7 @@ from deploy.cli.options import (
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, amount, plain_console
 from deploy.topology.kafka_users import KafkaUser
+from diem.errors import ConfigurationError
 from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.metadata import describe
@@ -51,6 +52,7 @@ def check(
 ) -> int:
     """Audit a Kafka cluster for durability, retention and security. The exit code is 1 if there are faults."""
     cluster = find_cluster(StateDir(state_dir), kafka, KafkaUser.CHECK)
+    _refuse_served(cluster.options)
     sizes = parse_planned(planned, cluster.servers)
     worst = Severity.OK
 
@@ -92,14 +94,23 @@ def topics(
     if printing:
         options = _where_known(state, kafka)
         for line in (
-            *topic_lines(options),
-            *traffic_lines(options),
+            *(() if options.served else (*topic_lines(options), *traffic_lines(options))),
             *acl_lines(options, parse_principals(principal or [])),
         ):
             typer.echo(wrap_line(line, shutil.get_terminal_size().columns))
         return lifecycle.EXIT_OK
     cluster = find_cluster(state, kafka, KafkaUser.OPERATOR)
+    _refuse_served(cluster.options)
     return _quietly(lambda: _ensure(cluster.options, traffic=traffic))
+
+
+def _refuse_served(options: KafkaOptions) -> None:
+    """Refuse a topic of other programs, whose settings are theirs. Raises ``ConfigurationError``."""
+    if options.served is not None:
+        raise ConfigurationError(
+            f"topic {options.served.name} is served as it is, and this is for DIEM's own topics; `diem topics --print` "
+            "prints the rights that bridges need there"
+        )
 
 
 async def _ensure(options: KafkaOptions, *, traffic: bool) -> None:

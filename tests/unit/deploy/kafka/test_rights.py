@@ -1,6 +1,6 @@
 """Rights at a local Kafka; those of ``diem topics --print`` are tested with the printed lines."""
 
-from deploy.kafka.rights import COMPOSITE, of_local_users
+from deploy.kafka.rights import COMPOSITE, of_local_users, purposes
 from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.config import Names
 
@@ -41,3 +41,11 @@ def test_composite_may_do_what_its_children_may() -> None:
         granted.setdefault(right.role, set()).update((each, *right[2:]) for each in right.operations)
     assert granted[KafkaUser.COMPOSITE] == set().union(*(granted[role] for role in COMPOSITE))
     assert not {KafkaUser.OPERATOR, KafkaUser.BROKER} & set(granted), "they are super users"
+
+
+def test_nobody_writes_a_topic_that_is_served_as_it_is() -> None:
+    names = Names("try.orders.", "orders")
+    rights = [right for purpose in purposes(names) for right in purpose.rights]
+    writers = {(right.role, right.name) for right in rights if {"Write", "Create", "Alter"} & set(right.operations)}
+    assert writers == {(KafkaUser.BRIDGE, "try.orders.epochs")}
+    assert {right.name for right in rights if right.resource == "topic"} == {"orders", "try.orders.epochs"}

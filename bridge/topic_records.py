@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 import orjson
+import structlog
 
 from bridge.records import MAX_NAMES, BadRecord, Frames, RecordCounts, batches_of, resyncs_of
 from diem.kafka.config import ServedTopic
@@ -141,12 +142,16 @@ class TopicRecords:
             number, partitioner = int(stream.rpartition("/")[2]), self._topic.partitioner
             # Clients know the endpoint only.
             located = self._topic.key.key(name.endpoint) if self._partitioned else raw
-            known = self._keys[raw, stream] = _Key(
-                name,
-                update.prefix_of(name.endpoint),
-                self._epoch.ranks(raw, number, partitioner),
-                self._epoch.is_home(located, number, partitioner),
-            )
+            is_home = self._epoch.is_home(located, number, partitioner)
+            if not is_home and self._partitioned and not self.counts.misplaced:
+                structlog.get_logger("bridge").error(
+                    "a key is not in the partition where clients look for it: the producer may have another "
+                    "--topic-partitioner, or written it before partitions were added; mode x finds all",
+                    partition=number,
+                    endpoint=name.endpoint.decode(),
+                )
+            ranks = self._epoch.ranks(raw, number, partitioner)
+            known = self._keys[raw, stream] = _Key(name, update.prefix_of(name.endpoint), ranks, is_home)
         return known
 
 

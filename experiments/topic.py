@@ -57,6 +57,8 @@ FAULT_SHARE: Final = 0.2
 FAULT_SECONDS: Final = sized(4.0, 3.0, 1.0)
 TICK_S: Final = 0.05
 CONVERGED_WITHIN_S: Final = 60.0
+MAX_SHARE: Final = 0.6
+"""Largest share of the CPU of an update, with four servers, that dividing the keys may cost: less than all of them."""
 DOWN_S: Final = 2.0
 TOPIC: Final = "orders"
 PAD: Final = (b"position 4711, 3 of article 0815 at 12.50 EUR each; " * 19)[:930]
@@ -340,8 +342,13 @@ async def measure(mode: str, directory: Path) -> Bench:
 def goals_of(bench: Bench) -> list[Goal]:
     """Return the goals of a mode."""
     mode, figures = bench.mode, bench.figures
-    goals = [
-        Goal(f"{mode}: updates a second", "1/s", RATE * 0.98, figures["updates_per_s"], at_least=True),
+    # In x, four servers take all updates: how many that are is the machine's limit.
+    goals = (
+        []
+        if mode == "x"
+        else [Goal(f"{mode}: updates a second", "1/s", RATE * 0.98, figures["updates_per_s"], at_least=True)]
+    )
+    goals += [
         Goal(f"{mode}: promises broken", "", 0, len(bench.violations)),
         Goal(f"{mode}: a lost document is detected", "", 1, figures["control_detected"], at_least=True),
         Goal(f"{mode}: restarts that no fault explains", "", 0, sum(figures["restarts_unexplained"].values())),
@@ -366,6 +373,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     goals = [goal for bench in found for goal in goals_of(bench)]
     cost = {bench.mode: bench.figures["cpu_us_per_update"] for bench in found}
+    goals += [
+        Goal(f"{mode}: CPU of an update, share of that in x", "", MAX_SHARE, round(cost[mode] / cost["x"], 2))
+        for mode in sorted(cost.keys() - {"x"})
+        if "x" in cost
+    ]
     path = write("topic", {"modes": {bench.mode: bench.figures for bench in found}, "cpu_us_per_update": cost}, goals)
     print(f"{path}\n{table(goals)}")
     return exit_code(goals)

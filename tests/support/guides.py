@@ -17,18 +17,23 @@ import contextlib
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+import httpx
 
 from tests.support.patience import PATIENCE_S
 
 ROOT: Final = Path(__file__).parents[2]
 _FENCE: Final = re.compile(r"^( *)```+(.*)$")
+_ASSIGNED: Final = re.compile(r"^(\w+=\S+ )+")
+"""Variables before a command."""
 _SHELL: Final = frozenset("|&;<>()$`*?[]{}~!\"'=")
 """Characters for which a line is run by a shell; a line without them is a plain command."""
 
@@ -232,7 +237,7 @@ class Walk:
     async def _open(self, block: Block, shown: str | None) -> None:
         (written,) = block.commands
         command = self._instead.get(written, written)
-        program = command.split()[:2]
+        program = _ASSIGNED.sub("", command).split()[:2]
         if "again" in block.words:
             (before,) = (each for each in self._terminals if each.program == program)
             self._terminals.remove(before)
@@ -257,7 +262,7 @@ class Walk:
 
     async def _start(self, command: str) -> Process:
         command = self._translated(command)
-        more = self._up_options if command.startswith("diem up") else ()
+        more = self._up_options if _ASSIGNED.sub("", command).startswith("diem up") else ()
         plain = not set(command) & _SHELL
         words = [*shlex.split(command), *more] if plain else ["bash", "-c", f"{command} {shlex.join(more)}"]
         if words[0] in {"diem", "d"}:
@@ -290,3 +295,46 @@ def _plain(output: bytes) -> str:
     """Return output without the colours and the line movements of a terminal."""
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.decode(errors="replace"))
     return re.sub(r"[^\n]*\r(?!\n)", "", text).replace("\r\n", "\n")
+
+
+@contextlib.asynccontextmanager
+async def walking(
+    place: Path, ports: Mapping[str, str], *options: str, instead: Mapping[str, str], has_sources: bool = True
+) -> AsyncIterator[Walk]:
+    """Begin a walk below a directory, with the programs of a checkout on the PATH; at its end, interrupt what runs.
+
+    ``has_sources``: ``diem up`` is ready once its sources are, unless readers need a key.
+    """
+    programs, directory = place / "bin", place / "walk"
+    programs.mkdir()
+    for name, command in {
+        "diem": f'"{sys.executable}" -m deploy',
+        "d": f'"{sys.executable}" -m deploy',
+        "python3": f'"{sys.executable}"',
+    }.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / name).chmod(0o755)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("DIEM_") or "FACTOR" in name
+    }
+    environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    websocket = ("--websocket-port", ports["8101"]) if "8101" in ports else ()
+    up = ("--free-ports", "--port", ports["8080"], *websocket, *options)
+    shutil.copytree(ROOT / "examples", directory / "examples")
+
+    async def is_up() -> None:
+        if not has_sources:
+            return
+        async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http, asyncio.timeout(PATIENCE_S):
+            url = f"http://127.0.0.1:{ports['8080']}/v1/sources"
+            # Where readers need a key, nothing in the guide reads without one.
+            while (answer := await http.get(url)).status_code != 401:
+                if all(source["ok"] for source in answer.json()["sources"]):
+                    break
+                await asyncio.sleep(0.1)
+
+    walk = Walk(directory, ports=ports, instead=instead, environment=environment, up_options=up, is_up=is_up)
+    try:
+        yield walk
+    finally:
+        await walk.close()

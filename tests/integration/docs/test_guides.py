@@ -3,25 +3,20 @@
 What needs another machine, root or a package registry is marked in the Markdown and listed here.
 """
 
-import asyncio
-import os
 import re
-import shutil
-import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import pytest
 import typer.main
 
 from deploy.cli.commands import command_line
+from tests.support import guides
 from tests.support.certificates import Authority
 from tests.support.guides import ROOT, Block, Walk, blocks
 from tests.support.nginx import needs_nginx
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 
 GUIDES: Final = ROOT / "docs" / "guide"
@@ -79,45 +74,9 @@ Walking = Callable[..., AbstractAsyncContextManager[Walk]]
 @pytest.fixture
 def walking(tmp_path: Path) -> Walking:
     """Make walks with the programs of a checkout on the PATH."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name, command in {
-        "diem": f'"{sys.executable}" -m deploy',
-        "d": f'"{sys.executable}" -m deploy',
-        "python3": f'"{sys.executable}"',
-    }.items():
-        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        (programs / name).chmod(0o755)
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("DIEM_") or "FACTOR" in name
-    }
-    environment |= {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
 
-    @asynccontextmanager
-    async def walking(
-        ports: Mapping[str, str], *options: str, instead: Mapping[str, str] = INSTEAD, has_sources: bool = True
-    ) -> AsyncIterator[Walk]:
-        websocket = ("--websocket-port", ports["8101"]) if "8101" in ports else ()
-        up = ("--free-ports", "--port", ports["8080"], *websocket, *options)
-        directory = tmp_path / "walk"
-        shutil.copytree(ROOT / "examples", directory / "examples")
-
-        async def is_up() -> None:
-            if not has_sources:
-                return
-            async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http, asyncio.timeout(PATIENCE_S):
-                url = f"http://127.0.0.1:{ports['8080']}/v1/sources"
-                # Where readers need a key, nothing in the guide reads without one.
-                while (answer := await http.get(url)).status_code != 401:
-                    if all(source["ok"] for source in answer.json()["sources"]):
-                        break
-                    await asyncio.sleep(0.1)
-
-        walk = Walk(directory, ports=ports, instead=instead, environment=environment, up_options=up, is_up=is_up)
-        try:
-            yield walk
-        finally:
-            await walk.close()
+    def walking(ports: Mapping[str, str], *options: str, **more: Any) -> AbstractAsyncContextManager[Walk]:
+        return guides.walking(tmp_path, ports, *options, **{"instead": INSTEAD, **more})
 
     return walking
 

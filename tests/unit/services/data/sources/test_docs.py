@@ -96,6 +96,16 @@ def test_the_examples_can_be_used(tmp_path: Path) -> None:
     ]
 
 
+def test_the_tables_in_the_guide_to_existing_apis_can_be_used(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[5] / "docs" / "guide" / "live-updates-for-your-api.md").read_text()
+    tables = blocks("toml", guide)
+    assert len(tables) == 3
+    for text in tables:
+        (table,) = config.load(write(tmp_path, f'[[source]]\nname = "orders"\n{text}')).source
+        assert isinstance(table, RecordTable)
+        assert table.kind == "notice"
+
+
 # The plug-in
 
 

@@ -95,6 +95,8 @@ class Follower:
         self._merging: set[int] = set()
         """Tables with such values."""
         self._is_flushed = False
+        self.idle_lsn = start.lsn
+        """What commits before this was stored when nothing was left to be read."""
 
     async def run(self) -> None:
         """Apply changes until an error, which is raised."""
@@ -108,7 +110,9 @@ class Follower:
                 await self._take(decode(message))
             await self._apply()
             if not messages:
+                lsn = self._stream.read_lsn
                 await self._applier.flush()
+                self.idle_lsn = max(self.idle_lsn, lsn)
             if self._begin is None and time() - advanced >= ADVANCE_S:
                 advanced = time()
                 lsn = self._end_lsn if messages else max(self._stream.read_lsn, self._end_lsn)
@@ -208,11 +212,11 @@ class Follower:
                 self._remember(table, row, None)
                 return
             old = message.old if isinstance(message, RowUpdate) else None
-            await self._put(table, old, message.new)
+            await self._put(table, position, old, message.new)
         except DataError as error:
             self._records.append(Unreadable(position, MISSING, time_ms=self._time_ms, error=error))
 
-    async def _put(self, table: FollowedTable, old: Values | None, new: Values) -> None:
+    async def _put(self, table: FollowedTable, position: str, old: Values | None, new: Values) -> None:
         row, unchanged = table.layout.read(new)
         rows = table.rows
         before = None if old is None else table.layout.read_identity(old, full=table.full)
@@ -227,7 +231,7 @@ class Follower:
             if isinstance(removal, Removal) and removal.endpoint != rows.endpoint_of(row):
                 self._records.append(removal)
                 self._remember(table, before, None)
-        self._records.append(rows.record(self._position(), row, self._time_ms))
+        self._records.append(rows.record(position, row, self._time_ms))
         self._remember(table, row, row)
 
     def _remember(self, table: FollowedTable, row: dict[str, Any], now: dict[str, Any] | None) -> None:

@@ -52,6 +52,7 @@ class PublicationReader:
         """Layouts of the stream for which a copy was made, whatever the catalog says."""
         self._check_now = asyncio.Event()
         self._stream: ReplicationStream | None = None
+        self._follower: Follower | None = None
 
     async def try_once(self, sink: ChangeSink) -> None:
         """Check everything that the source needs, and convert some rows of each table; raises DataError."""
@@ -180,11 +181,12 @@ class PublicationReader:
         self._stream = stream
         try:
             self._health.succeeded()
-            await Follower(
+            self._follower = Follower(
                 stream, applier, stored=stored, tables=tables, start=start, known=self._known, check_now=self._check_now
-            ).run()
+            )
+            await self._follower.run()
         finally:
-            self._stream = None
+            self._stream = self._follower = None
             stream.close()
             await applier.close()
 
@@ -240,7 +242,8 @@ class PublicationReader:
                 raise InputFailed(f"the slot {self._config.slot_name} was lost or dropped")
             with failures("the database cannot be read"):
                 end = lsn_of(await session.fetchval("SELECT pg_current_wal_lsn()::text"))
-            self._intake.lag = max(0, end - position.lsn)
+            reached = position.lsn if self._follower is None else max(position.lsn, self._follower.idle_lsn)
+            self._intake.lag = max(0, end - reached)
             if (fault := catalog.bound_fault(state, self._config)) is not None:
                 self._health.failed(fault)
             elif self._stream is not None:

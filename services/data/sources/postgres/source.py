@@ -13,7 +13,7 @@ from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.records.attempts import InputFailed, keep_trying
 from services.data.sources.records.converter import RecordConverter
 from services.data.sources.records.table import RecordTable
-from services.data.sources.source import ChangeSink, Fault, Health, StoredState, fault_of
+from services.data.sources.source import ChangeSink, Fault, Health, Intake, StoredState, fault_of
 
 _logger = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ class PostgresSource:
     ) -> None:
         self.name = config.name
         self.claims = config.claims
-        self.health = Health(config.name, clock)
+        self.health = Health(config.name, clock, intake=Intake())
         kind = PublicationReader if config.outbox is None else OutboxReader
         self._reader = kind(config, self.health, converter)
         self._stored: StoredState | None = None

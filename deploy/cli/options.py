@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from deploy.system.state_dir import StateDir
-from deploy.topology import BadTopology, Mode
+from deploy.topology import BadTopology, KafkaTopology, Mode
 from deploy.topology.kafka_users import KafkaUser, directory_of
 from diem.errors import ConfigurationError
 from diem.kafka.config import KafkaOptions, KafkaSettings
@@ -156,6 +156,12 @@ def kafka_settings(given: Mapping[str, object]) -> KafkaSettings:
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise BadSettings(_line(fault["loc"], fault["msg"], given) for fault in faults) from None
+
+
+def topology_fields(chosen: KafkaSettings) -> dict[str, Any]:
+    """Return the fields of ``KafkaTopology`` by the settings; those of a served topic only with one."""
+    of_topic = {"topic_key", "topic_partitioner", "topic_type"} if chosen.kafka_topic is None else set()
+    return {name: getattr(chosen, f"kafka_{name}") for name in KafkaTopology.settings() if name not in of_topic}
 
 
 def find_cluster(state: StateDir, given: Mapping[str, object], user: KafkaUser) -> ChosenCluster:

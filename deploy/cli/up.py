@@ -40,6 +40,7 @@ from deploy.cli.options import (
     hot_endpoints,
     kafka_settings,
     option_name,
+    topology_fields,
     with_kafka_options,
 )
 from deploy.system import launch
@@ -220,11 +221,7 @@ def _kafka(brokers: int, given: Mapping[str, object]) -> plan.KafkaTopology:
                 raise plan.BadTopology(
                     f"{option_name(name)} is for --bootstrap-servers: the brokers of `diem up` have users of their own"
                 )
-    named = {
-        name: getattr(chosen, f"kafka_{name}")
-        for name in plan.KafkaTopology.settings()
-        if chosen.kafka_topic is not None or not name.startswith("topic_") or name == "topic_prefix"
-    }
+    named = topology_fields(chosen)
     paths = {name: _absolute(value) for name, value in named.items() if isinstance(value, Path)}
     return plan.KafkaTopology(brokers=brokers, **{**named, **paths})
 

@@ -29,7 +29,7 @@ from deploy.cli.mode_options import (
     servers_option,
     traffic_option,
 )
-from deploy.cli.options import ALL_KAFKA, hot_endpoints, kafka_settings, with_kafka_options
+from deploy.cli.options import ALL_KAFKA, hot_endpoints, kafka_settings, topology_fields, with_kafka_options
 from deploy.cli.system_table import TABLE, read_defaults, reference_lines
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
 from deploy.topology.ports import start_at_default
@@ -253,7 +253,7 @@ def _kafka(mode: plan.Mode, given: Mapping[str, object]) -> plan.KafkaTopology:
         return plan.KafkaTopology()
     if chosen.kafka_bootstrap_servers is None:
         raise plan.BadTopology(f"mode {mode} uses a Kafka of yours: --bootstrap-servers HOST:PORT,...")
-    named = {field: getattr(chosen, f"kafka_{field}") for field in plan.KafkaTopology.settings()}
+    named = topology_fields(chosen)
     for field, value in named.items():
         if isinstance(value, Path):
             _on_host(value, f"--{field.replace('_', '-')}")

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from deploy.cli.mode_options import ConfigOption, config_file
 from deploy.cli.options import UnusableFile, run_change
+from deploy.cli.suggest_topic import SCHEME, commented, suggest_topic
 from deploy.terminal import amount, data_size, plain_console, plain_table
 from diem.errors import ConfigurationError
 from diem.process import lifecycle
@@ -55,7 +56,9 @@ class Origin(NamedTuple):
 
 
 def suggest_command(
-    place: Annotated[str, typer.Argument(metavar="FILE|URL", help="A file, or the address of a feed.")],
+    place: Annotated[
+        str, typer.Argument(metavar="FILE|URL", help="A file, a feed's address, or kafka://HOST:PORT/TOPIC.")
+    ],
     *,
     zone: Annotated[
         str | None, typer.Option(help="Time zone of times without an offset, such as Europe/Athens.")
@@ -78,9 +81,16 @@ def suggest_command(
     as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Find the layout of a file or a feed; print its [[source]] table, and what it would publish."""
-    known = _known(answers or [], {"zone": zone, "unit": unit, "resolution": resolution})
+    is_topic = place.startswith(SCHEME)
+    known = {} if is_topic else _known(answers or [], {"zone": zone, "unit": unit, "resolution": resolution})
     target = config_file(config) or Path("diem.toml")
     failed: list[str] = []
+
+    async def attempt_topic() -> None:
+        draft = await suggest_topic(place, answers or [], name, json=as_json_)
+        failed.extend(filter(None, (draft.suggestion.problem, *draft.faults)))
+        if write and not failed:
+            _add(target, draft.name, commented(draft))
 
     async def attempt() -> None:
         origin = await find_origin(place, target)
@@ -102,10 +112,9 @@ def suggest_command(
         if layout is not None and not made.problem:
             write_layout(layout, made)
         if write and not failed:
-            add_table(target, made.name, _commented(table, made.questions))
-            typer.echo(f"added to {target}: try it with `diem sources check`, and restart `diem up`", err=True)
+            _add(target, made.name, _commented(table, made.questions))
 
-    code = run_change(attempt)
+    code = run_change(attempt_topic if is_topic else attempt)
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and failed else code
 
 
@@ -263,6 +272,11 @@ def question_text(question: Question) -> str:
         return f"{text}; answer with {' or '.join(f'--set {question.key}={each!r}' for each in question.others)}"
     others = f", as {' or '.join(map(repr, question.others))}" if question.others else ""
     return f"{text}; change the key {question.key}{others}"
+
+
+def _add(target: Path, name: str, table: str) -> None:
+    add_table(target, name, table)
+    typer.echo(f"added to {target}: try it with `diem sources check`, and restart `diem up`", err=True)
 
 
 def _commented(table: str, questions: Sequence[Question]) -> str:

@@ -10,7 +10,12 @@ import httpx
 import orjson
 import pytest
 
+from deploy.cli.options import UnusableFile
+from deploy.cli.suggest import add_table
+from deploy.cli.suggest_topic import commented, suggest_topic
 from diem.kafka.config import KafkaOptions
+from services.data.sources.config import load
+from services.data.sources.kafka.table import KafkaTable
 from tests.support.kafka_source import create_topic, produce, producer, reading, table_of
 from tests.support.schema_registry import SchemaRegistry, framed
 from tests.unit.services.data.sources.kafka.test_avro import encoded
@@ -179,3 +184,25 @@ async def test_text_bytes_notices_and_points_are_kinds_of_their_own(
             assert (stored.content, running.intake.records) == (expected, 2)
             if name == "points":
                 assert b'"value":2.5' in stored.content
+
+
+async def test_a_table_is_suggested_that_reads_the_topic(
+    kafka_options: KafkaOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topic = await create_topic(kafka_options, "stock", 2)
+    await produce(kafka_options, topic, [("a", {"n": 1}), ("b", {"n": 2}), ("b", None)])
+    place = f"kafka://{kafka_options.bootstrap_servers}/{topic}"
+    draft = await suggest_topic(place, [], "stock", json=False)
+    shown = capsys.readouterr().out
+    assert '/stock/a  {"n":1}' in shown
+    assert "1 of 3 records have no value: they end their endpoints" in shown
+    add_table(tmp_path / "diem.toml", draft.name, commented(draft))
+    (table,) = load(tmp_path / "diem.toml").source
+    assert isinstance(table, KafkaTable)
+    async with reading(table, tmp_path) as running:
+        await running.until_content({"/stock/a": {"n": 1}, "/stock/b": None})
+    with pytest.raises(UnusableFile, match="there is no topic nothing"):
+        await suggest_topic(f"kafka://{kafka_options.bootstrap_servers}/nothing", [], None, json=True)
+    with pytest.raises(UnusableFile, match="security_protocol"):
+        await suggest_topic(place, ["security_protocol=TLS"], None, json=True)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.records.applier import BATCH, RecordApplier
 from services.data.sources.records.attempts import InputFailed, keep_trying
 from services.data.sources.records.converter import RecordConverter
+from services.data.sources.records.record import Record
 from services.data.sources.source import ChangeSink, Fault, Health, Intake
 from services.data.store import Checkpoint
 
@@ -37,6 +38,8 @@ SAMPLES: Final = 20
 MAX_SAMPLED: Final = 24
 """Partitions in a trial."""
 SAMPLE_S: Final = 10.0
+SAMPLED: Final = "sample"
+"""In the place of a topic's id, and of a part."""
 Find = Callable[[], Awaitable[TopicLayout]]
 
 _logger = structlog.get_logger(__name__)
@@ -62,10 +65,7 @@ class KafkaSource:
         """Read the last records of each topic."""
         silence_library_log()
         try:
-            async with asyncio.timeout(SAMPLE_S), self._failing():
-                faults, count = await self._try_samples(sink)
-        except TimeoutError:
-            self.health.failed(f"no answer within {SAMPLE_S:g} s", fault=Fault.UNREACHABLE)
+            faults, count = await self._try_samples(sink)
         except InputFailed as error:
             self.health.failed(str(error), fault=Fault.UNREACHABLE)
         else:
@@ -206,32 +206,42 @@ class KafkaSource:
         else:
             self.health.succeeded()
 
+    async def sample(self) -> dict[SourcePartition, list[Any]]:
+        """Return the last records of the topics, by partition; raises InputFailed."""
+        try:
+            async with asyncio.timeout(SAMPLE_S), self._failing():
+                options = self._table.options()
+                async with connected_client(options) as client:
+                    layout = await find_layout(client, self._table)
+                if layout.missing:
+                    raise InputFailed("; ".join(layout.missing))
+                async with open_reader(options, [*layout.topics]) as reader:
+                    return await _samples(reader, layout)
+        except TimeoutError:
+            raise InputFailed(f"no answer within {SAMPLE_S:g} s") from None
+
+    async def decoded(self, raw: Mapping[SourcePartition, Sequence[Any]]) -> list[Record]:
+        """Return the records of a sample; raises InputFailed."""
+        async with self._failing(), open_formats(self._table) as formats:
+            decoder = RecordDecoder(self._table, *formats)
+            return [each for part, of in raw.items() for each in await decoder.decode(part, SAMPLED, of)]
+
     async def _try_samples(self, sink: ChangeSink) -> tuple[list[str], int]:
         """Apply the last records of each topic; return the faults of those that cannot be, and how many there were."""
+        records = await self.decoded(await self.sample())
         faults: list[str] = []
-        options, count = self._table.options(), 0
-        async with connected_client(options) as client:
-            layout = await find_layout(client, self._table)
-            if layout.missing:
-                raise InputFailed("; ".join(layout.missing))
-        async with open_reader(options, [*layout.topics]) as reader, open_formats(self._table) as formats:
-            decoder = RecordDecoder(self._table, *formats)
-            for partition, raw in (await _samples(reader, layout)).items():
-                records = await decoder.decode(partition, layout.topics[partition], raw)
-                count += len(records)
-                good = []
-                for record in records:
-                    try:
-                        self._converter.convert(record)
-                        good.append(record)
-                    except DataError as error:
-                        faults.append(f"{partition.part}, before {record.position}: {error}")
-                applier = RecordApplier(
-                    self._converter, sink, self.health, skips=False, part=partition.part, position=None
-                )
-                await applier.apply(good)
-                await applier.flush()
-        return faults, count
+        good = []
+        for record in records:
+            try:
+                self._converter.convert(record)
+                good.append(record)
+            except DataError as error:
+                place = f"{record.names['topic']}/{record.names['partition']}"
+                faults.append(f"{place}, before {record.position.rpartition(':')[2]}: {error}")
+        applier = RecordApplier(self._converter, sink, self.health, skips=False, part=SAMPLED, position=None)
+        await applier.apply(good)
+        await applier.flush()
+        return faults, len(records)
 
 
 async def _samples(reader: PartitionReader, layout: TopicLayout) -> dict[SourcePartition, list[Any]]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from diem.fanout.feed_state import FeedState
 from diem.kafka.config import KafkaOptions
 from diem.protocol.partitioners import partition_of
 from tests.support.bridge import FeedRecorder, RunningBridge, running_bridge
+from tests.support.local_cluster import LocalCluster
 from tests.support.patience import PATIENCE_S, until
 from tests.support.served import CompanyTopic, company_topic
 
@@ -122,6 +125,43 @@ async def test_log_that_lost_its_beginning_is_read_again_and_what_it_lost_is_gon
         await until(lambda: len(sink.names) == 2 and sink.heartbeats)
         await topic.cut(0, 1)
         await until(lambda: documents(sink) == {f"/orders/{two}": 2})
+
+
+@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it restarts a broker twice: make cluster")
+async def test_log_that_was_put_back_is_read_again_with_greater_versions(
+    own_broker: LocalCluster, own_broker_options: KafkaOptions, tmp_path: Path
+) -> None:
+    """The broker's disk is that of an earlier time, and what was written since is written differently."""
+    name, sink = f"{own_broker_options.topic_prefix}orders", recorder()
+    data, copies = own_broker.directory / "kafka-1" / "data", tmp_path / "copies"
+    logs = [data / f"{name}-{number}" for number in range(4)]
+    async with company_topic(own_broker_options, name) as topic:
+        for number in range(10):
+            await topic.put("1", number)
+        await topic.close()
+        own_broker.kill(1)
+        for log in logs:
+            shutil.copytree(log, copies / log.name)
+        await own_broker.restart(1)
+        options = {"kafka_topic": name, "kafka_topic_key": "/orders/{id}"}
+        async with (
+            running_bridge(tmp_path, topic.options, watermarks=True, **options) as bridge,
+            bridge.reading(sink),
+        ):
+            await topic.put("1", "lost")
+            await topic.put("1", "lost, too")
+            await until(lambda: documents(sink) == {"/orders/1": "lost, too"})
+            before = sink.state.retained[b"/orders/1"].version
+            await topic.close()
+            own_broker.kill(1)
+            for log in logs:
+                shutil.rmtree(log)
+                shutil.copytree(copies / log.name, log)
+            await own_broker.restart(1)
+            await until(lambda: documents(sink) == {"/orders/1": 9})
+            await topic.put("1", "instead")
+            await until(lambda: documents(sink) == {"/orders/1": "instead"})
+            assert sink.state.retained[b"/orders/1"].version > before
 
 
 async def test_topic_that_is_not_compacted_is_refused(kafka_options: KafkaOptions, tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ async def _latencies(origin: TopicOrigin, made: Any, url: str, count: int) -> li
         await client.send('{"type":"subscribe","id":1,"endpoints":{"/orders/one":null},"data":true}')
         for number in range(-10, count):
             began = time.perf_counter()
-            await made.send(origin.topic, b'{"n":%d}' % number, key=b'"one"')
+            await made.send(origin.topic, b'{"n":%d}' % number, key=b"one")
             async with asyncio.timeout(PATIENCE_S):
                 while True:
                     frame = orjson.loads(await client.recv())

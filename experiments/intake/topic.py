@@ -69,7 +69,7 @@ class TopicOrigin:
         turn, place = divmod(number, self._keys)
         key = f"order-{place}"
         gone = tombstones and (turn + place) % TOMBSTONE_EVERY == 0 and turn % 2 == 1
-        return place % PARTITIONS, b'"%b"' % key.encode(), None if gone else document(number, key)
+        return place % PARTITIONS, key.encode(), None if gone else document(number, key)
 
     async def send(self, made: AIOKafkaProducer, count: int, *, tombstones: bool = True) -> None:
         """Write the next records, a batch for each partition, without waiting for their acknowledgements."""

@@ -45,12 +45,12 @@ async def producer(options: KafkaOptions, **more: Any) -> AsyncIterator[AIOKafka
         await made.stop()
 
 
-async def produce(options: KafkaOptions, topic: str, records: Iterable[tuple[str, Any]], **more: Any) -> None:
+async def produce(options: KafkaOptions, topic: str, records: Iterable[tuple[Any, Any]], **more: Any) -> None:
     """Write JSON documents by key; None is a tombstone, bytes are written as they are."""
     async with producer(options) as made:
         for key, value in records:
             text = value if value is None or isinstance(value, bytes) else orjson.dumps(value)
-            await made.send(topic, text, key=orjson.dumps(key), **more)
+            await made.send(topic, text, key=key.encode() if isinstance(key, str) else orjson.dumps(key), **more)
         await made.flush()
 
 

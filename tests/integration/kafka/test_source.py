@@ -70,7 +70,7 @@ async def test_a_source_begins_at_the_end_or_at_a_time_and_leaves_out_nothing_af
     async with admin_client(kafka_options) as admin:
         await admin.create_partitions({topic: NewPartitions(3)})
     async with producer(kafka_options) as made:
-        await made.send_and_wait(topic, b"3", b'"newer"', partition=2)
+        await made.send_and_wait(topic, b"3", b"newer", partition=2)
     # Away when they were written: the source has begun, so that nothing later is left out.
     async with reading(table, tmp_path) as running:
         await running.until_content({"/t/new": 2, "/t/newer": 3})
@@ -89,7 +89,7 @@ async def test_partitions_and_topics_that_appear_are_read_from_their_beginning(
             await admin.create_partitions({topic: NewPartitions(2)})
         other = await create_topic(kafka_options, "orders.us", 1)
         async with producer(kafka_options) as made:
-            await made.send_and_wait(topic, b"1", b'"a"', partition=1)
+            await made.send_and_wait(topic, b"1", b"a", partition=1)
         await produce(kafka_options, other, [("b", 2)])
         await running.until_content({f"/t/{topic}/a": 1, f"/t/{other}/b": 2})
 
@@ -136,14 +136,14 @@ async def test_only_committed_records_are_read_and_their_markers_are_no_lag(
     async with producer(kafka_options, transactional_id=kafka_options.topic_prefix + "writer") as made:
         for number in range(4):
             await made.begin_transaction()
-            await made.send_and_wait(topic, b"%d" % number, b'"a"')
+            await made.send_and_wait(topic, b"%d" % number, b"a")
             await (made.commit_transaction() if number % 2 else made.abort_transaction())
         async with reading(table_of(kafka_options, topic), tmp_path) as running:
             await running.caught_up()
             assert await running.content("/t/a") == 3
             assert running.intake.records == 2
             await made.begin_transaction()
-            await made.send_and_wait(topic, b"4", b'"a"')
+            await made.send_and_wait(topic, b"4", b"a")
             await asyncio.sleep(0.3)
             assert await running.content("/t/a") == 3, "not committed"
             await made.commit_transaction()
@@ -160,7 +160,7 @@ async def test_gaps_of_a_compacted_log_are_no_loss(kafka_options: KafkaOptions, 
         await running.caught_up()
     async with producer(kafka_options, transactional_id=kafka_options.topic_prefix + "writer") as made:
         await made.begin_transaction()
-        await made.send_and_wait(topic, b"2", b'"a"')
+        await made.send_and_wait(topic, b"2", b"a")
         await made.abort_transaction()
     await produce(kafka_options, topic, [("a", 3)])
     async with reading(table, tmp_path) as running:

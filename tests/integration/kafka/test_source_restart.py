@@ -47,7 +47,7 @@ async def test_another_leader_is_read_further_with_every_record_once(
             producer(options, enable_idempotence=True, acks="all") as made,
         ):
             for number in range(600):
-                await made.send(topic, b"%d" % number, key=b'"k%d"' % (number % 60), partition=number % 6)
+                await made.send(topic, b"%d" % number, key=b"k%d" % (number % 60), partition=number % 6)
                 if number in {200, 400}:
                     cluster.kill(1 + number // 200)
                     await until(lambda: running.intake.records > 0)

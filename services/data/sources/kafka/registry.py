@@ -179,9 +179,9 @@ async def open_formats(table: KafkaTable) -> AsyncIterator[tuple[ValueFormat, Va
         ConfigurationError: a file, or a package, cannot be used.
     """
     if table.registry is None:
-        yield PLAIN[table.format], PLAIN[table.key_format]
+        yield PLAIN[table.format], PLAIN[table.format_of_keys]
         return
-    wanted = (table.format, table.key_format)
+    wanted = (table.format, table.format_of_keys)
     try:
         for kind in REGISTERED & {*wanted}:
             import_module(f"services.data.sources.kafka.{kind}")
@@ -199,4 +199,4 @@ async def open_formats(table: KafkaTable) -> AsyncIterator[tuple[ValueFormat, Va
                 return PLAIN[kind]
             return RegisteredFormat(kind, RegistryClient(http, url, serialized=kind == "protobuf"))
 
-        yield of(table.format), of(table.key_format)
+        yield of(table.format), of(table.format_of_keys)

@@ -139,9 +139,10 @@ def _of_key(found: _Found, keys: Sequence[bytes | None], kind: str) -> tuple[str
         return "{key}", "the key"
     if all(_decodes(PLAIN["json"].decode, key) for key in known):
         template = _of_members([PLAIN["json"].decode(key) for key in known], found.fields.get("envelope") == "debezium")
+        if template == "{key}" and any(key[:1] == b'"' for key in known):
+            found.set("key_format", "json", "the keys are texts in quotes")
         return template, "the key" if template == "{key}" else "the members of the key"
     if all(_decodes(lambda key: endpoints.check_written(f"/x/{key.decode()}"), key) for key in known):
-        found.set("key_format", "text", "the keys are text")
         return "{key}", "the key"
     return None, ""
 

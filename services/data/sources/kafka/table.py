@@ -67,7 +67,9 @@ class KafkaTable(RecordTable):
         default="earliest", description="Where a source begins that has read nothing yet: earliest, latest, or a time."
     )
     format: Format = Field(default="json", description="Of values: json, text, bytes, avro or protobuf.")
-    key_format: Format = Field(default="json", description="Of keys, as far as they are used.")
+    key_format: Format | None = Field(
+        default=None, description="Of keys, as far as they are used. Default: text for {key}, else json."
+    )
     registry: Url | None = Field(default=None, description="URL of the schema registry for avro and protobuf.")
     registry_username: str | None = Field(default=None, max_length=200, description="User of the registry.")
     registry_password_file: OwnFile | None = Field(default=None, description="File of that user's password.")
@@ -111,6 +113,11 @@ class KafkaTable(RecordTable):
         """True if records with a value need their key, too."""
         paths = (*self.fields, *self.where, *self.gone, *filter(None, (self.value, self.time)))
         return self.envelope == "debezium" or any(map(is_of_key, paths))
+
+    @property
+    def format_of_keys(self) -> Format:
+        """:attr:`key_format`, or what the names of endpoints need of keys."""
+        return self.key_format or ("text" if "key" in self.fields and self.envelope != "debezium" else "json")
 
     @property
     def starts_at(self) -> str | int:

@@ -10,6 +10,8 @@ from tests.unit.services.data.sources.kafka.test_table import table
 
 
 def sample(key: Any, value: Any, **headers: str) -> TopicSample:
+    if isinstance(key, str):
+        key = key.encode()
     texts = [each if each is None or isinstance(each, bytes) else orjson.dumps(each) for each in (key, value)]
     return TopicSample(texts[0], texts[1], headers)
 
@@ -25,7 +27,8 @@ CHANGE = {"op": "u", "before": None, "after": {"id": 1, "total": 2}}
     ("samples", "expected"),
     [
         ([sample("a", {"n": 1}), sample("b", None)], {"endpoint": "/orders/{key}"}),
-        ([sample(b"order-1", {"n": 1})], {"key_format": "text", "endpoint": "/orders/{key}"}),
+        ([sample("order-1", {"n": 1})], {"endpoint": "/orders/{key}"}),
+        ([sample('"a"', {"n": 1})], {"key_format": "json", "endpoint": "/orders/{key}"}),
         ([sample({"id": 1, "of": 2}, {"n": 1})], {"endpoint": "/orders/{key/id}/{key/of}"}),
         ([sample({"id": 1}, CHANGE)], {"envelope": "debezium", "endpoint": "/orders/{id}"}),
         ([sample(around({"id": 1}), around(CHANGE))], {"envelope": "debezium", "endpoint": "/orders/{id}"}),

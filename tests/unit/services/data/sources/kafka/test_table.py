@@ -37,6 +37,20 @@ def test_a_fault_names_what_is_expected(fields: dict[str, Any], fault: str) -> N
         table(**fields)
 
 
+@pytest.mark.parametrize(
+    ("fields", "keys"),
+    [
+        ({}, "text"),
+        ({"endpoint": "/t/{key/id}"}, "json"),
+        ({"endpoint": "/t/{id}"}, "json"),
+        ({"envelope": "debezium"}, "json"),
+        ({"key_format": "bytes"}, "bytes"),
+    ],
+)
+def test_keys_are_text_where_they_are_names(fields: dict[str, Any], keys: str) -> None:
+    assert table(**fields).format_of_keys == keys
+
+
 def test_sasl_is_complete() -> None:
     assert table(**SASL).sasl_username == "u"
 

@@ -76,7 +76,7 @@ class Cluster:
     def data(self) -> Path:
         return self.directory / "data"
 
-    def start(self) -> None:
+    def start(self, **settings: str) -> None:
         """Start the server and wait until it accepts sessions."""
         options = {
             "listen_addresses": "127.0.0.1",
@@ -86,6 +86,7 @@ class Cluster:
             "wal_level": "logical",
             "max_connections": "200",
             "shared_buffers": "64MB",
+            **settings,
         }
         told = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         log = (self.directory / "log").open("ab")

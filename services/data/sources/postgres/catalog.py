@@ -150,7 +150,8 @@ def check_table(published: Published, rows: TableRows) -> None:
     columns = {column.name for column in published.columns}
     if missing := rows.columns - columns:
         raise InputFailed(
-            f"{published.name} has no column {min(missing)} (key: endpoint); it has {', '.join(sorted(columns))[:200]}"
+            f"{published.name} has no column {min(missing)} (key: endpoint); it has {', '.join(sorted(columns))[:150]}:"
+            " name the tables to be read in [source.tables], each with an endpoint if needed"
         )
     if not published.publishes_changes or rows.config.kind == "series" or published.identity == FULL:
         return

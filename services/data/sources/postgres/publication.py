@@ -51,6 +51,7 @@ class PublicationReader:
         self._known: set[tuple[int, tuple[Any, ...]]] = set()
         """Layouts of the stream for which a copy was made, whatever the catalog says."""
         self._check_now = asyncio.Event()
+        self._is_warned = False
         self._stream: ReplicationStream | None = None
         self._follower: Follower | None = None
 
@@ -131,7 +132,9 @@ class PublicationReader:
         position = None if text is None else StreamPosition.parse(text)
         with failures("the database cannot be read"):
             system = str(await session.fetchval("SELECT system_identifier FROM pg_control_system()"))
-            if await session.fetchval("SELECT current_setting('max_slot_wal_keep_size') = '-1'"):
+            unbounded = await session.fetchval("SELECT current_setting('max_slot_wal_keep_size') = '-1'")
+            if unbounded and not self._is_warned:
+                self._is_warned = True
                 _logger.warning(
                     "while this source does not run, its slot retains WAL without a bound: "
                     "ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'",

@@ -127,4 +127,6 @@ def _failures() -> Iterator[None]:
         yield
     except psycopg2.Error as error:
         text = str(error).strip().partition("\n")[0] or type(error).__name__
+        if "no message from the libpq" in text:
+            text = "the database has closed it"
         raise InputFailed(f"the replication stream: {text}") from error

@@ -14,6 +14,7 @@ from diem.fanout.session import DeliveryStats, Session
 from diem.links import interest as links
 from diem.links.interest import InterestReporter
 from diem.links.internal import InternalListener
+from diem.links.keepalive import LinkMonitor
 from diem.process.auth import SharedKey
 from diem.protocol import interest
 from diem.protocol.codes import Close
@@ -202,6 +203,21 @@ async def test_a_malformed_report_closes_the_link_and_ends_its_interest(message:
                 await link.recv()
             assert link.close_code == Close.BAD_REQUEST
         await source.until()
+
+
+async def test_a_server_that_falls_silent_watches_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(port_module, "CHECK_EVERY_S", 0.01)
+    source = Source()
+    port = InterestPort([source])
+    port._monitor = LinkMonitor("interest", silence_timeout_s=0.1)
+    async with listening(port) as number:
+        url = f"ws://127.0.0.1:{number}/interest"
+        async with InternalConnect(url, KEY, subprotocols=[interest.SUBPROTOCOL]) as link:
+            await link.send('{"type":"watched","added":["/orders/a"]}')
+            await source.until(a=1)
+            link.transport.pause_reading()
+            await source.until()
+            link.transport.abort()
 
 
 async def test_a_slow_link_makes_a_server_collect_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,6 +257,8 @@ async def fetch(
                     method, content = "GET", None
                 continue
             if response.status_code == 304 and validators:
+                # It has no body, but the connection is kept only for a response that was read.
+                await response.aread()
                 return None
             if response.status_code != 200:
                 raise PollFailed(_refusal(response), response.headers.get("retry-after", ""), response.status_code)

@@ -26,6 +26,8 @@ class Server:
     def __init__(self, certificate: Path | None = None) -> None:
         self.connections = self.requests = self.port = 0
         self.body = BODY
+        self.tag = b""
+        """Line of the ETag, if there is one."""
         self._tls: ssl.SSLContext | None = None
         if certificate is not None:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -40,10 +42,13 @@ class Server:
         self.connections += 1
         try:
             while True:
-                await reader.readuntil(b"\r\n\r\n")
+                request = await reader.readuntil(b"\r\n\r\n")
                 self.requests += 1
-                head = f"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\nContent-Length: {len(self.body)}\r\n\r\n"
-                writer.write(head.encode() + self.body)
+                if b'If-None-Match: "same"' in request:
+                    writer.write(b'HTTP/1.1 304 Not Modified\r\nETag: "same"\r\n\r\n')
+                    continue
+                head = f"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\nContent-Length: {len(self.body)}\r\n"
+                writer.write(head.encode() + self.tag + b"\r\n" + self.body)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             writer.close()
@@ -105,6 +110,14 @@ async def test_a_connection_is_reused_and_each_poll_has_the_full_budget(
     assert source.health.error is None
     assert len(stored) == 6
     assert (served.connections, served.requests) == (1, 6)
+
+
+@pytest.mark.parametrize("served", ["http"], indirect=True)
+async def test_a_connection_is_reused_after_an_answer_that_nothing_has_changed(served: Server) -> None:
+    served.tag = b'ETag: "same"\r\n'
+    source, stored = await _polls(served, "http", 4)
+    assert source.health.error is None
+    assert (len(stored), served.connections, served.requests) == (1, 1, 4)
 
 
 @pytest.mark.parametrize("served", ["https"], indirect=True)

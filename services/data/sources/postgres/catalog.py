@@ -187,8 +187,10 @@ async def slot_state(session: Session, slot: str) -> SlotState | None:
         raise InputFailed(
             f"the slot {slot} is of another use ({row['plugin']}, database {row['database']}): name another (key: slot)"
         )
-    lost = row["wal_status"] == "lost" or row["confirmed"] is None
-    return SlotState(0 if lost else lsn_of(row["confirmed"]), row["retained"], lost)
+    lost = row["wal_status"] == "lost"
+    if row["confirmed"] is None and not lost:
+        raise InputFailed(f"the slot {slot} is being created, which waits for transactions that run (pg_stat_activity)")
+    return SlotState(lsn_of(row["confirmed"] or "0/0"), row["retained"], lost)
 
 
 async def create_slot(session: Session, slot: str) -> None:

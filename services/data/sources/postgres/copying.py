@@ -49,7 +49,8 @@ class Copier:
             snapshot = PgSnapshot.parse(await self._session.fetchval("SELECT pg_current_snapshot()::text"))
             # Transactions in the snapshot have written their commit before they could be seen.
             lsn = lsn_of(await self._session.fetchval("SELECT pg_current_wal_insert_lsn()::text"))
-        left = {*rows.stored_names(self._stored_names)}
+        # A series stays without its rows, as when they are deleted.
+        left = set() if rows.config.kind == "series" else {*rows.stored_names(self._stored_names)}
         reader = _CopyReader(rows, layout, self._era, left)
 
         async def take(data: bytes) -> None:

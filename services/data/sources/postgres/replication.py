@@ -16,7 +16,8 @@ from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.records.attempts import InputFailed
 
 AT_ONCE: Final = 1000
-"""Maximum number of messages of one read."""
+BYTES_AT_ONCE: Final = 4 * 1024 * 1024
+"""Maximum number of messages of one read, and of bytes before the last one."""
 STATUS_S: Final = 10
 """Between reports to the server, which ends a stream without them after ``wal_sender_timeout``, usually 60 s."""
 _KEEPALIVE: Final = {
@@ -80,9 +81,13 @@ class ReplicationStream:
 
     def _read(self) -> list[bytes]:
         found: list[bytes] = []
+        size = 0
         with _failures():
-            while len(found) < AT_ONCE and (message := self._cursor.read_message()) is not None:
+            while (
+                len(found) < AT_ONCE and size < BYTES_AT_ONCE and (message := self._cursor.read_message()) is not None
+            ):
                 found.append(message.payload)
+                size += len(message.payload)
         return found
 
 

@@ -18,13 +18,9 @@ _NAME: Final = r"[A-Za-z_\u0080-\uffff][\w$\u0080-\uffff]{0,62}"
 
 
 def _url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        usable = parts.scheme in {"postgresql", "postgres"} and bool(parts.path.strip("/")) and parts.port != 0
-    except ValueError:
-        usable = False
-        parts = None
-    if not usable or parts is None:
+    # There may be several hosts, separated by commas.
+    parts = urlsplit(text)
+    if parts.scheme not in {"postgresql", "postgres"} or not parts.path.strip("/"):
         raise ValueError("expected postgresql://user@host/database")
     if parts.password is not None or "password=" in parts.query:
         raise ValueError('the password is in a file: password = { file = "..." }')

@@ -51,6 +51,11 @@ resolution = "PT1H"
     assert table.of_table("public", "prices") is None
 
 
+def test_a_url_may_have_several_hosts(tmp_path: Path) -> None:
+    hosts = "one.example:5433,two.example"
+    assert hosts in loaded(tmp_path, TABLE.replace("db.example", hosts)).url
+
+
 def test_without_tables_all_of_the_publication_are_read(tmp_path: Path) -> None:
     table = loaded(tmp_path, TABLE)
     assert table.claims == [Claim("/shop", below=True)]

@@ -331,36 +331,36 @@ async def test_a_broker_that_ends_and_starts_again_loses_nothing_that_it_has_sav
 
 
 @pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it kills processes for some seconds: make cluster")
-async def test_kills_of_the_service_lose_no_message(tmp_path: Path, broker: Broker, publisher: Publisher) -> None:
+async def test_kills_of_the_service_lose_no_message(tmp_path: Path) -> None:
     chance, state, last = random.Random(7), tmp_path / "state", dict.fromkeys(range(10), 0)
-
-    async def publish() -> None:
-        while not ending:
-            for n in last:
-                await publisher.publish(f"plant/{n}", f"{last[n] + 1}")
-                last[n] += 1
-
     ending = False
-    text = TABLE.format(port=broker.port)
-    async with process.serving(state, config=text):
-        pass
-    publishing = asyncio.create_task(publish())
-    for _ in range(KILLS):
-        async with process.serving(state, config=text, **process.RESTARTED) as running_:
-            await running_.logged("serving")
-            await asyncio.sleep(chance.uniform(0.1, 0.5))
-            await running_.end(signal.SIGKILL)
-    ending = True
-    await publishing
-    async with (
-        process.serving(state, config=text, **process.RESTARTED) as service,
-        httpx.AsyncClient(trust_env=False) as http,
-        asyncio.timeout(PATIENCE_S),
-    ):
-        for n, value in last.items():
-            while (found := await http.get(f"{service.url}/v1/data/iot/plant/{n}")).text != str(value):
-                assert int(found.text) < value
-                await asyncio.sleep(0.05)
+    async with running(Broker(tmp_path, "allow_anonymous true\nmax_queued_messages 0\n")) as broker:
+        publisher = Publisher(broker.port)
+
+        async def publish() -> None:
+            while not ending:
+                for n in last:
+                    await publisher.publish(f"plant/{n}", f"{last[n] + 1}")
+                    last[n] += 1
+
+        text = TABLE.format(port=broker.port)
+        publishing = asyncio.create_task(publish())
+        for _ in range(KILLS):
+            async with process.serving(state, config=text, **process.RESTARTED) as killed:
+                await asyncio.sleep(chance.uniform(0.1, 0.5))
+                await killed.end(signal.SIGKILL)
+        ending = True
+        await publishing
+        await publisher.close()
+        async with (
+            process.serving(state, config=text, **process.RESTARTED) as service,
+            httpx.AsyncClient(trust_env=False) as http,
+            asyncio.timeout(PATIENCE_S),
+        ):
+            for n, value in last.items():
+                while (found := await http.get(f"{service.url}/v1/data/iot/plant/{n}")).text != str(value):
+                    assert int(found.text) < value
+                    await asyncio.sleep(0.05)
 
 
 async def test_a_trial_shows_what_is_retained_and_leaves_no_session(

@@ -158,9 +158,15 @@ class MqttConnection:
         self._call(self._end, f"the connection to {self._table.url} has ended: {reason}")
 
     def _on_message(self, _client: Client, _data: object, message: MQTTMessage) -> None:
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:
+            # An error would end the thread, without a sign of it.
+            self._call(self._end, "a topic is not UTF-8")
+            return
         user = getattr(message.properties, "UserProperty", ()) if message.properties is not None else ()
         made = Message(
-            message.topic,
+            topic,
             bytes(message.payload),
             message.qos,
             message.mid,

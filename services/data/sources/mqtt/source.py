@@ -22,6 +22,8 @@ from services.data.store import Checkpoint
 PART: Final = "mqtt"
 CLIENT: Final = "client"
 """The part of the checkpoints with the id of the client."""
+IDLE_S: Final = 0.2
+"""Time without a message after which the source is up to date."""
 SAMPLE_S: Final = 3.0
 """Time of a trial for messages."""
 QUIET_S: Final = 0.5
@@ -73,7 +75,6 @@ class MqttSource:
         client_id = self._table.client_id or await _client_id(sink, positions.get(CLIENT), self.name)
         applier = self._applier(sink, positions.get(PART))
         async with connected(self._table, client_id, keeps_session=True) as connection:
-            self.health.succeeded()
             try:
                 await self._read(connection, applier, positions.get(PART))
             finally:
@@ -81,7 +82,13 @@ class MqttSource:
 
     async def _read(self, connection: MqttConnection, applier: RecordApplier, stored: str | None) -> None:
         while True:
-            messages = await connection.messages(BATCH)
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    messages = await connection.messages(BATCH)
+            except TimeoutError:
+                # Not at once: the first message may be one at which the source has stopped.
+                self.health.succeeded()
+                continue
             wanted = [each for each in messages if self._is_wanted(each, connection)]
             # It was stored, or an operator has skipped it, and the connection ended before it was acknowledged.
             while stored is not None and wanted and wanted[0].repeated and wanted[0].position == stored:
@@ -105,7 +112,7 @@ class MqttSource:
         connection.acknowledge(messages)
 
     def _is_wanted(self, message: Message, connection: MqttConnection) -> bool:
-        """Return whether a message is a change: retained ones are sent at each connection, whenever they are of."""
+        """Return whether a message is a change; retained ones are sent at each connection, however old they are."""
         if not connection.is_subscribed(message.topic):
             return False
         if not message.retained:

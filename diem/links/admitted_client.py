@@ -113,8 +113,9 @@ class AdmittedClient:
         if request.client is not None and session.trace is not None:
             session.trace.identified(request.client)
         if self.claims is None:
-            # Subscribed without data, which the client fetches by the rules of the Data Service.
-            request = request._replace(data=request.data and self._anonymous_data)
+            if request.data and not self._anonymous_data:
+                # Subscribed without data, which the client fetches by the rules of the Data Service.
+                request = request._replace(data=False)
         elif not self.claims.everything:
             request = self._permit(request, self.claims)
         if request.data and session.admit_data is None:

@@ -428,6 +428,8 @@ class Edge:
         """A ``status`` of no endpoint, which changes nothing: browsers see no pings (ADR 23)."""
         self.events = EventCache()
         """Events of recent frames, for the event streams."""
+        self.gathering: list[Callable[[], None]] = []
+        """Long polls with news, which gather more for some milliseconds."""
         self.pending_handshakes: dict[PendingConnection, None] = {}
         """Connections without a request yet, oldest first."""
         self.ready = False

@@ -6,7 +6,8 @@ connection.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from secrets import token_bytes, token_hex
 from sys import intern
 from typing import Any, Final, cast
@@ -20,7 +21,7 @@ from diem.fanout.session import Session
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused
 from diem.links.connection import HIGH_WATER_BYTES
-from diem.links.edge import Edge, fetch_window_ms
+from diem.links.edge import Edge, EdgeRules, fetch_window_ms
 from diem.links.fast_path import RequestHead, parse_head
 from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import HANDSHAKE_TIMEOUT_S, MAX_HEAD_BYTES, Reply
@@ -39,16 +40,24 @@ MAX_BODY_BYTES: Final = 128 * 1024
 """Longest body: 1,024 names of 100 bytes each."""
 MAX_LENGTH_DIGITS: Final = 9
 GATHER_S: Final = 0.02
-"""Time for which a poll gathers updates after the first, as those of one publication arrive together."""
+"""Longest time for which a poll gathers updates after the first, as those of one publication arrive together."""
 REPLY_TIMEOUT_S: Final = 5.0
 """Longest wait for servers behind a proxy to answer for all endpoints of a poll that does not wait for updates."""
+MAX_REMEMBERED_BYTES: Final = 1024
+"""Longest body that is remembered."""
 MAX_IDLE: Final = 1024
 """Connections without a request; beyond, one is closed after its answer."""
 
 _METHODS: Final = (b"GET ", b"POST ", b"OPTIONS ")
 _STARTS: Final = tuple(method + PATH.encode() for method in _METHODS)
 _LONGEST: Final = max(map(len, _STARTS))
-_FORWARDED: Final = (("x-forwarded-for", "X-Forwarded-For"), ("forwarded", "Forwarded"), ("via", "Via"))
+_OF_ADMISSION: Final = {
+    "origin": "Origin",
+    "x-forwarded-for": "X-Forwarded-For",
+    "forwarded": "Forwarded",
+    "via": "Via",
+}
+_NO_FIELDS: Final = Headers()
 _PARAMETERS: Final = frozenset({"endpoint", "after", "data", "wait"})
 _SINGLE: Final = frozenset({"authorization", "content-length", "host", "origin"})
 _SUBSCRIBED: Final = b'{"type":"subscribed"'
@@ -82,10 +91,23 @@ def is_request(data: bytes) -> bool | None:
 class UpdatesConnection(asyncio.Protocol):
     """A connection with requests for updates, one after the other.
 
-    A request must be complete 10 s after the last answer.
+    A request must be complete 10 to 20 s after the last answer.
     """
 
-    __slots__ = ("_client", "_continued", "_data", "_deadline", "_edge", "_head", "_size", "lower", "peer", "transport")
+    __slots__ = (
+        "_client",
+        "_data",
+        "_deadline",
+        "_edge",
+        "_head",
+        "_is_idle",
+        "_size",
+        "_unsent",
+        "loop",
+        "lower",
+        "peer",
+        "transport",
+    )
 
     def __init__(self, edge: Edge, lower: asyncio.Transport | None) -> None:
         self._edge = edge
@@ -101,6 +123,12 @@ class UpdatesConnection(asyncio.Protocol):
         """Length of that body."""
         self._client: HttpClient | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        """One timer for all requests: setting and cancelling one for each would cost as much as a tenth of a poll."""
+        self._is_idle = True
+        """No request has been complete since the last check."""
+        self._unsent = 0
+        """Bytes in the write buffer at the last check."""
+        self.loop = asyncio.get_running_loop()
 
     # asyncio.Protocol
 
@@ -110,7 +138,8 @@ class UpdatesConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else ""
-        self._await_request()
+        self._edge.pending_handshakes[self] = None
+        self._check_later()
 
     def data_received(self, data: bytes) -> None:
         """Handle a request once it is complete."""
@@ -140,7 +169,8 @@ class UpdatesConnection(asyncio.Protocol):
             self.abort()
         elif len(data) == self._size:
             self._head, self._data = None, b""
-            self._stop_waiting()
+            self._is_idle = False
+            self._edge.pending_handshakes.pop(self, None)
             self._handle(head, data)
 
     def _accept_head(self, data: bytes) -> RequestHead | None:
@@ -161,7 +191,10 @@ class UpdatesConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a loss needs no reason
         """End the client."""
-        self._stop_waiting()
+        self._edge.pending_handshakes.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
         if self._client is not None:
             self._client.end()
             self._client = None
@@ -187,26 +220,18 @@ class UpdatesConnection(asyncio.Protocol):
 
     # Requests
 
-    def _await_request(self) -> None:
-        self._edge.pending_handshakes[self] = None
-        self._expect_progress(0)
+    def _check_later(self) -> None:
+        self._deadline = self.loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_progress)
 
-    def _stop_waiting(self) -> None:
-        self._edge.pending_handshakes.pop(self, None)
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _expect_progress(self, unread: int) -> None:
-        """Abort the connection in 10 s, unless a request is complete then, or the client reads on in what is unread."""
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._check_progress, unread)
-
-    def _check_progress(self, unread: int) -> None:
+    def _check_progress(self) -> None:
+        """Abort the connection if no request was complete for 10 s, unless the client reads on in an answer."""
         unsent = self.unsent()
-        if unsent and (unsent < unread or not unread):
-            self._expect_progress(unsent)
-        else:
+        is_read = unsent and (unsent < self._unsent or not self._unsent)
+        if self._client is None and self._is_idle and not is_read:
             self.abort()
+            return
+        self._is_idle, self._unsent = self._client is None, unsent
+        self._check_later()
 
     def _handle(self, head: RequestHead, body: bytes) -> None:
         edge, fields = self._edge, head.fields
@@ -225,7 +250,12 @@ class UpdatesConnection(asyncio.Protocol):
             return
         limit = edge.rules.subscriptions
         try:
-            request = messages.parse_updates(body, limit) if head.method == "POST" else _of_query(query, limit)
+            if head.method != "POST":
+                request = _of_query(query, limit)
+            elif len(body) <= MAX_REMEMBERED_BYTES:
+                request = _remembered(body, limit)
+            else:
+                request = messages.parse_updates(body, limit)
         except MessageError as error:
             edge.errors[error.code] += 1
             self._refuse(413 if error.code is ErrorCode.TOO_MANY else 400, error.code, error.message)
@@ -260,11 +290,9 @@ class UpdatesConnection(asyncio.Protocol):
         """End the answer: await the next request, or close."""
         self._client = None
         if closes or len(self._edge.pending_handshakes) >= MAX_IDLE:
-            self._stop_waiting()
             self.transport.close()
-            self._expect_progress(0)
         elif not self.transport.is_closing():
-            self._await_request()
+            self._edge.pending_handshakes[self] = None
 
 
 _PHRASES: Final = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 429: "Too Many Requests"}
@@ -273,7 +301,15 @@ _PHRASES: Final = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 42
 class HttpClient(AdmittedClient):
     """The client of one request: what a WebSocket client is that subscribes once."""
 
-    __slots__ = (*AdmittedClient.SLOTS, "_closes", "_connection", "_request", "_unanswered", "transport")
+    __slots__ = (
+        *AdmittedClient.SLOTS,
+        "_closes",
+        "_connection",
+        "_is_subscribed",
+        "_request",
+        "_unanswered",
+        "transport",
+    )
     ARRIVES = True
     """It counts to the rates of new connections."""
     HEARTBEAT_MS = 0
@@ -286,6 +322,7 @@ class HttpClient(AdmittedClient):
         self._request = request
         self._closes = closes
         """The connection ends with the answer."""
+        self._is_subscribed = False
         self._unanswered = len(request.subscribe.endpoints)
         """Names without an answer."""
 
@@ -293,15 +330,13 @@ class HttpClient(AdmittedClient):
 
     def admit(self, peer: str, fields: Mapping[str, str]) -> Reply | None:
         """Admit the client; return the answer to one that is refused, which must be released nevertheless."""
-        edge, now = self._edge, asyncio.get_running_loop().time()
-        headers = Headers()
-        for name, written in _FORWARDED:
-            if name in fields:
-                headers[written] = fields[name]
+        edge, now = self._edge, self._connection.loop.time()
         origin = fields.get("origin")
         if origin is not None:
-            headers["Origin"] = origin
             self._origin = intern(origin)
+        headers = _NO_FIELDS
+        if not _OF_ADMISSION.keys().isdisjoint(fields):
+            headers = Headers({_OF_ADMISSION[name]: fields[name] for name in _OF_ADMISSION.keys() & fields.keys()})
         address, outcome = edge.admission.admit(peer, headers, now, arriving=self.ARRIVES)
         if isinstance(outcome, RefusedClient):
             return self._refused(outcome, address)
@@ -322,7 +357,7 @@ class HttpClient(AdmittedClient):
             return self._authenticate(self._request.token, address)
         if not outcome.anonymous and self._unanswered:
             return self._refused(_UNAUTHORISED, address)
-        self._join(restricted=not outcome.anonymous)
+        self._join()
         return None
 
     def _authenticate(self, token: str, address: str) -> Reply | None:
@@ -334,7 +369,7 @@ class HttpClient(AdmittedClient):
             return readable(reply.status, orjson.loads(reply.body) | {"close": int(error.code)}, reply.headers)
         if refused := self._count_user(claims):
             return self._refused(refused, address)
-        self._join(restricted=not claims.everything)
+        self._join()
         self._accept(claims)
         return None
 
@@ -347,12 +382,13 @@ class HttpClient(AdmittedClient):
         )
         return refusal.problem()
 
-    def _join(self, *, restricted: bool) -> None:
+    def _join(self) -> None:
         edge = self._edge
         self.session = self._new_session()
         edge.connections.add(self._client)
         edge.fanout.join(self.session)
-        edge.fanout.restrict(self.session, restricted=restricted)
+        # In ``all-to-all``, where any update of another endpoint would be an answer.
+        edge.fanout.restrict(self.session, restricted=True)
 
     def _new_session(self) -> Session:
         raise NotImplementedError
@@ -362,18 +398,9 @@ class HttpClient(AdmittedClient):
     def begin(self) -> None:
         """Send what comes first, and subscribe."""
         edge, request = self._edge, self._request.subscribe
-        rules = edge.rules
-        hello = messages.welcome(
-            session=token_hex(8),
-            server=rules.server,
-            mode=rules.mode,
-            authenticated=self.claims is not None,
-            subscriptions=rules.subscriptions,
-            traffic=self.session.trace is not None,
-            data=rules.data,
-            fetch_window_ms=fetch_window_ms(len(edge.connections)),
-            heartbeat_ms=self.HEARTBEAT_MS,
-        )
+        window_ms = fetch_window_ms(len(edge.connections))
+        is_traced = self.session.trace is not None
+        hello = _welcome(edge.rules, self.claims is not None, is_traced, window_ms, self.HEARTBEAT_MS)
         first = [hello, edge.status_frame[payload_offset(edge.status_frame) :]]
         if self.claims is not None:
             first.append(messages.authenticated(0, int(self.claims.expires_at)))
@@ -382,19 +409,20 @@ class HttpClient(AdmittedClient):
         meter = self.session.meter
         if request.data and any(part.wait_for_lease(self._subscribe_all) for part in meter.parts[:1]):
             # As a WebSocket client, without data after this time.
-            asyncio.get_running_loop().call_later(LEASE_TIMEOUT_S, self._subscribe_all)
+            self._connection.loop.call_later(LEASE_TIMEOUT_S, self._subscribe_all)
         else:
             self._subscribe_all()
 
     def _subscribe_all(self) -> None:
         """Subscribe, a hundred names at a time as messages have; once."""
-        request, self._request = self._request.subscribe, self._request._replace(subscribe=_NOTHING)
-        if self._client not in self._edge.connections:
+        if self._is_subscribed or self._client not in self._edge.connections:
             return
-        names = list(request.endpoints.items())
-        if len(names) <= MAX_NAMES:
+        self._is_subscribed = True
+        request = self._request.subscribe
+        if len(request.endpoints) <= MAX_NAMES:
             self._subscribe(request)
             return
+        names = list(request.endpoints.items())
         for start in range(0, len(names), MAX_NAMES):
             self._subscribe(request._replace(endpoints=dict(names[start : start + MAX_NAMES])))
 
@@ -444,7 +472,22 @@ class HttpClient(AdmittedClient):
         """Send a heartbeat if nothing was sent since the last check, if the client is a stream."""
 
 
-_NOTHING: Final = messages.Subscribe(0, {})
+@lru_cache(64)
+def _welcome(rules: EdgeRules, authenticated: bool, traffic: bool, window_ms: int, heartbeat_ms: int) -> bytes:
+    """Return a ``welcome``; its ``session`` is that of all clients with the same, as it stands for no connection."""
+    return messages.welcome(
+        session=token_hex(8),
+        server=rules.server,
+        mode=rules.mode,
+        authenticated=authenticated,
+        subscriptions=rules.subscriptions,
+        traffic=traffic,
+        data=rules.data,
+        fetch_window_ms=window_ms,
+        heartbeat_ms=heartbeat_ms,
+    )
+
+
 LEASE_TIMEOUT_S: Final = 1.0
 """Longest wait of a subscription for the first lease of its API key."""
 
@@ -452,7 +495,7 @@ LEASE_TIMEOUT_S: Final = 1.0
 class LongPoll(HttpClient):
     """A request that is answered once: when there is something newer, or after its wait."""
 
-    __slots__ = ("_close", "_is_ended", "_messages", "_news", "_status", "_timer")
+    __slots__ = ("_close", "_is_ended", "_messages", "_news", "_rejected", "_status", "_timer")
     ARRIVES = False
 
     def __init__(self, connection: UpdatesConnection, edge: Edge, request: UpdatesRequest, *, closes: bool) -> None:
@@ -461,6 +504,8 @@ class LongPoll(HttpClient):
         """Payloads of the answer."""
         self._news = False
         """Some of them are worth an answer."""
+        self._rejected = 0
+        """Names that were rejected."""
         self._is_ended = False
         self._status = edge.status_frame
         """The latest status among them."""
@@ -473,8 +518,8 @@ class LongPoll(HttpClient):
         super().begin()
         if not self._unanswered:
             self._answer_if_complete()
-        if self._timer is None and not self._is_ended:
-            self._answer_in(self._request.wait_s or REPLY_TIMEOUT_S)
+        if not self._is_ended:
+            self._timer = self._connection.loop.call_later(self._request.wait_s or REPLY_TIMEOUT_S, self._answer)
 
     def _new_session(self) -> Session:
         return Session(self._collect, self._collect_all, self._edge.fanout.stats)
@@ -494,10 +539,10 @@ class LongPoll(HttpClient):
             self._messages.append(frame[payload_offset(frame) :])
             is_new = is_new or not self._is_known(frame)
         if reply.startswith(_SUBSCRIBED):
-            document = orjson.loads(reply)
-            rejected = document.get("rejected", ())
-            self._unanswered -= len(document["endpoints"]) + len(rejected)
-            is_new = is_new or bool(rejected)
+            if b'"rejected":{' in reply:
+                self._rejected += len(orjson.loads(reply)["rejected"])
+                is_new = True
+            self._unanswered = len(self._request.subscribe.endpoints) - len(self.session.endpoints) - self._rejected
         if is_new:
             self._note_news()
         if not self._unanswered:
@@ -532,12 +577,11 @@ class LongPoll(HttpClient):
     def _note_news(self) -> None:
         if not self._news:
             self._news = True
-            self._answer_in(GATHER_S)
-
-    def _answer_in(self, seconds: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._answer)
+            gathering = self._edge.gathering
+            if not gathering:
+                # One timer for all that an update reaches.
+                self._connection.loop.call_later(GATHER_S, _answer_all, gathering)
+            gathering.append(self._answer)
 
     def _answer(self) -> None:
         """Send the answer, and leave."""
@@ -569,6 +613,14 @@ class LongPoll(HttpClient):
             self._timer.cancel()
             self._timer = None
         super().end()
+
+
+def _answer_all(gathering: list[Callable[[], None]]) -> None:
+    """Send the answers that have gathered updates for long enough; some have been sent meanwhile."""
+    answers = gathering.copy()
+    gathering.clear()
+    for answer in answers:
+        answer()
 
 
 class EventStream(HttpClient):
@@ -636,6 +688,10 @@ class EventStream(HttpClient):
             self.end()
             self.transport.write(close_event(code, reason))
             self._connection.finish(closes=True)
+
+
+_remembered: Final = lru_cache(512)(messages.parse_updates)
+"""Those of the pages of one kind are the same."""
 
 
 def _parse_head(data: bytes) -> RequestHead | None:

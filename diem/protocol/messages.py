@@ -141,16 +141,17 @@ def updates_request(body: object, limit: int) -> UpdatesRequest:
     Raises:
         MessageError: ``bad_message`` or ``too_many``.
     """
-    if not isinstance(body, dict) or "endpoints" not in body:
+    if not isinstance(body, dict) or "endpoints" not in body or "type" in body or "id" in body:
         raise MessageError(ErrorCode.BAD_MESSAGE, 'the body is a JSON object with "endpoints", their known versions')
-    token, wait_s, resynced = body.pop("token", None), body.pop("wait", MAX_WAIT_S), body.pop("resynced", [])
+    token, wait_s, resynced = body.pop("token", None), body.pop("wait", MAX_WAIT_S), body.pop("resynced", ())
     if token is not None and not isinstance(token, str):
         raise MessageError(ErrorCode.BAD_MESSAGE, '"token" must be a string')
     if type(wait_s) not in (int, float) or not 0 <= wait_s <= MAX_WAIT_S:
         raise MessageError(ErrorCode.BAD_MESSAGE, f'"wait" must be a number of seconds from 0 to {MAX_WAIT_S}')
-    if not isinstance(resynced, list) or not all(isinstance(name, str) for name in resynced):
+    if not isinstance(resynced, list | tuple) or not all(isinstance(name, str) for name in resynced):
         raise MessageError(ErrorCode.BAD_MESSAGE, '"resynced" must be an array of names')
-    subscribe = _subscribe(0, body | {"type": "subscribe", "id": 0}, limit)
+    body["type"], body["id"] = "subscribe", 0
+    subscribe = _subscribe(0, body, limit)
     return UpdatesRequest(subscribe, token, wait_s, frozenset(resynced))
 
 

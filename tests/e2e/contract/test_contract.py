@@ -5,7 +5,9 @@ The client is the same in all modes; in z-client it asks first who has an endpoi
 
 import asyncio
 import contextlib
+from typing import Any
 
+import orjson
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -32,6 +34,55 @@ async def test_subscribed_says_the_retained_version_and_each_later_update_follow
         later = (await mode.put(name))[name]
         update = await client.update(name, later)
         assert list(update) == ["type", "endpoint", "version", "time"]
+
+
+async def test_a_poll_is_answered_with_what_is_newer_at_once_or_with_the_next_update(mode: ModeUnderTest) -> None:
+    name, other = await mode.together(2)
+    version = (await mode.put(name))[name]
+    known: dict[str, int | None] = {name: None, other: None}
+    url = (await mode.owner(name)).replace("ws", "http", 1).replace("/ws", "/v1/updates")
+
+    async def poll(wait: int) -> list[dict[str, Any]]:
+        answer = await mode.system.http.post(url, json={"endpoints": known, "wait": wait}, timeout=PATIENCE_S + wait)
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["messages"]
+        assert [each["type"] for each in found[:2]] == ["welcome", "status"]
+        updates = {each["endpoint"]: each["version"] for each in found if each["type"] == "update"}
+        assert updates.keys() <= known.keys()
+        known.update(updates)
+        return found
+
+    async with asyncio.timeout(PATIENCE_S):
+        while known[name] != version:  # it may still be on its way
+            await poll(25)
+    for changed in (other, name):
+        polling = asyncio.create_task(poll(25))
+        await asyncio.sleep(0.3)
+        later = (await mode.put(changed))[changed]
+        await polling
+        while known[changed] != later:  # a proxy repeats what another client has got
+            await poll(25)
+    registered = [each["endpoints"] for each in await poll(0) if each["type"] == "subscribed"]
+    assert {each for endpoints in registered for each in endpoints} == {name, other}
+
+
+async def test_a_stream_has_each_update(mode: ModeUnderTest) -> None:
+    (name,) = mode.fresh()
+    url = (await mode.owner(name)).replace("ws", "http", 1).replace("/ws", "/v1/updates")
+    headers = {"Accept": "text/event-stream"}
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        mode.system.http.stream("GET", url, params={"endpoint": name}, headers=headers) as response,
+    ):
+        events = (orjson.loads(line[6:]) async for line in response.aiter_lines() if line.startswith("data: "))
+        async for event in events:
+            if event["type"] == "subscribed":
+                break
+        for _ in range(3):
+            version = (await mode.put(name))[name]
+            async for event in events:
+                if event["type"] == "update" and event["version"] == version:
+                    break
 
 
 async def test_who_holds_the_retained_version_is_told_nothing_before_the_next(mode: ModeUnderTest) -> None:

@@ -52,6 +52,8 @@ def sizes_of(options: Options) -> Sizes:
         raise BadTopology(f"--topic is for --mode {', '.join(SERVING)}, not {mode}")
     if served and not options.kafka.bootstrap_servers:
         raise BadTopology(f"--topic {served} needs --bootstrap-servers, the brokers that have it")
+    if served and options.content.hot:
+        raise BadTopology(f"--hot: a key of topic {served} is where its producers put it")
     found = sizes(mode, wanted.servers, wanted.max_servers, brokers, wanted.clones)
     data = 1 + wanted.standbys
     if mode is Mode.SINGLE:

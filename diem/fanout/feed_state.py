@@ -115,6 +115,11 @@ class FeedState:
         """True if the source is known and every stream has caught up."""
         return self.source is not None and not any(log.catching_up for log in self._logs.values())
 
+    def has_caught_up(self, name: str | None) -> bool:
+        """Return whether one stream has caught up; None: all."""
+        log = None if name is None else self._logs.get(name)
+        return self.caught_up if log is None else not log.catching_up
+
     @property
     def positions(self) -> dict[str, int]:
         """The next position of every stream."""

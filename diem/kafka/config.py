@@ -273,7 +273,7 @@ class KafkaSettings(ProcessSettings):
     def _key_names_endpoints(self) -> Self:
         if self.kafka_topic_key is not None and self.kafka_topic is None:
             raise ValueError("DIEM_KAFKA_TOPIC_KEY is for a DIEM_KAFKA_TOPIC")
-        if (self.kafka_topic or "").endswith(("updates", "updates.hot", "partition-map")):
+        if (self.kafka_topic or "").endswith(("updates.hot", "partition-map")):
             raise ValueError(f"DIEM_KAFKA_TOPIC: {self.kafka_topic} has the name of a topic of DIEM's own")
         try:
             self.served()

@@ -26,14 +26,14 @@ def read_retained(hub: FeedHub, ownership: Ownership | None, name: str) -> Reply
     404 means that there is none, 421 that another server has it, 503 that this one cannot tell now.
     """
     endpoint = name.encode("ascii", "replace")
-    if not hub.state.caught_up:
-        return _refusal(503, "the server has not caught up yet")
     if name == "/":
         return Reply(200, orjson.dumps(_entries(hub)), DOCUMENT)
-    if ownership is not None and ownership.role(endpoint) is Role.NOT_OWNED:
+    if ownership is not None and ownership.map is not None and ownership.role(endpoint) is Role.NOT_OWNED:
         return _refusal(421, "another server has this endpoint")
     held = hub.state.retained.get(endpoint)
-    if endpoint in hub.state.suspect:
+    if not hub.state.has_caught_up(None if ownership is None else ownership.stream_of(endpoint)):
+        reply = _refusal(503, "the server has not caught up yet")
+    elif endpoint in hub.state.suspect:
         reply = _refusal(503, "the last record of this endpoint cannot be read")
     elif held is None or held.value.endswith(GONE_TAIL):
         reply = _refusal(404, "there is no such endpoint")

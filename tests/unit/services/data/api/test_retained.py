@@ -29,15 +29,20 @@ VERSION = 1_000_000_000_001
 TIME_MS = 1_767_225_600_456
 
 
-def hub_of(*names: str, data: bytes = b'{"a": 1}', tail: bytes = b',"media_type":"application/json"}') -> FeedHub:
+def hub_of(
+    *names: str,
+    data: bytes = b'{"a": 1}',
+    tail: bytes = b',"media_type":"application/json"}',
+    stream: str = "orders/0",
+) -> FeedHub:
     hub = FeedHub(budget=DataBudget())
-    hub.hello("source", ["orders/0"])
+    hub.hello("source", [stream])
     changes = [
         Change(1, name.encode(), VERSION, UPDATE, encode(name, VERSION, TIME_MS, data=data)[:-1] + tail)
         for name in names
     ]
-    hub.batch(Batch("orders/0", 2, iter(changes)))
-    hub.caught_up("orders/0")
+    hub.batch(Batch(stream, 2, iter(changes)))
+    hub.caught_up(stream)
     return hub
 
 
@@ -85,11 +90,16 @@ async def test_of_a_group_the_server_that_has_an_endpoint_answers() -> None:
         ownership = Ownership()
         ownership.set_map(PartitionMap(Head(2, 1)))
         ownership.set_names([f"orders/{number}"])
-        servers.append((hub_of(*(f"/orders/{n}" for n in range(8))), ownership))
+        servers.append((hub_of(*(f"/orders/{n}" for n in range(8)), stream=f"orders/{number}"), ownership))
     async with reading(*(partial(read_retained, *server) for server in servers), partitioned=True) as reads:
         assert {(await reads.current(f"/orders/{n}")).version for n in range(8)} == {VERSION}
         with pytest.raises(UnknownEndpoint):
             await reads.current("/orders/9")
+        # One of them has gained another partition, and reads it.
+        for hub, ownership in servers:
+            ownership.set_names(["orders/0", "orders/1"])
+            hub.hello("source", ["orders/0", "orders/1"])
+        assert (await reads.current("/orders/1")).version == VERSION
 
 
 async def test_unknown_endpoint_is_none_only_once_its_server_has_caught_up() -> None:

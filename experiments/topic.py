@@ -60,6 +60,8 @@ CONVERGED_WITHIN_S: Final = 60.0
 MAX_SHARE: Final = 0.6
 """Largest share of the CPU of an update, with four servers, that dividing the keys may cost: less than all of them."""
 DOWN_S: Final = 2.0
+FETCHES: Final = 8
+"""Requests of all clients at once."""
 TOPIC: Final = "orders"
 PAD: Final = (b"position 4711, 3 of article 0815 at 12.50 EUR each; " * 19)[:930]
 FAULTS: Final = sized(
@@ -283,15 +285,21 @@ class Bench:
 
 
 def _fetching(http: httpx.AsyncClient) -> Callable[[str, int | None], Awaitable[EndpointSnapshot | None]]:
+    # The library's pool takes a time that grows with the square of those who wait.
+    turn = asyncio.Semaphore(FETCHES)
+
     async def fetch(endpoint: str, version: int | None) -> EndpointSnapshot | None:
         try:
-            answer = await http.get(f"data{endpoint}", params=None if version is None else {"version": version})
+            async with turn:
+                answer = await http.get(f"data{endpoint}", params=None if version is None else {"version": version})
         except httpx.HTTPError as error:
             raise FetchDelayed(str(error)) from error
-        if answer.status_code == httpx.codes.NOT_FOUND and version is not None:
-            return None
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            if version is not None:
+                return None
+            # The topic has just been made again, and does not have it yet.
+            raise DiemError(f"there is no {endpoint}")
         if answer.status_code != httpx.codes.OK:
-            # Also of an endpoint whose topic has just been made again, and has not got it yet.
             raise FetchDelayed(answer.text)
         return EndpointSnapshot.of_answer(answer.headers, answer.content)
 

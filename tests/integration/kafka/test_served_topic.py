@@ -16,6 +16,7 @@ from diem.fanout.data_budget import DataBudget
 from diem.fanout.feed_state import FeedState
 from diem.kafka.config import KafkaOptions
 from diem.protocol.partitioners import partition_of
+from tests.load.system import System
 from tests.support.bridge import FeedRecorder, RunningBridge, running_bridge
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import PATIENCE_S, until
@@ -178,3 +179,30 @@ async def reason(bridge: RunningBridge) -> str:
     with contextlib.suppress(httpx.ConnectError):
         return (await bridge.get("/readyz")).text
     return ""
+
+
+@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it starts a system: make cluster")
+@pytest.mark.parametrize("mode", ["single", "z-proxy"])
+async def test_data_service_answers_with_what_the_servers_retain(
+    topic: CompanyTopic, tmp_path: Path, mode: str
+) -> None:
+    offsets = [await topic.put(str(number), {"id": number}) for number in range(8)]
+    given = ("--topic", topic.name, "--key", "/orders/{id}", "--bootstrap-servers", topic.options.bootstrap_servers)
+    async with (
+        System(mode, tmp_path, given) as system,
+        httpx.AsyncClient(base_url=system.rest, trust_env=False) as http,
+    ):
+        answers = [await http.get(f"/v1/data/orders/{number}") for number in range(8)]
+        assert [answer.json() for answer in answers] == [{"id": number} for number in range(8)]
+        versions = [int(answer.headers["diem-version"]) for answer in answers]
+        assert [version - versions[0] for version in versions] == [offset - offsets[0] for offset in offsets]
+        current = await http.get(f"/v1/data/orders/1?version={versions[1]}")
+        assert (current.headers["etag"], current.json()) == (f'"{versions[1]}-json"', {"id": 1})
+        unchanged = await http.get("/v1/data/orders/1", headers={"If-None-Match": current.headers["etag"]})
+        unknown = await http.get("/v1/data/orders/99")
+        older = await http.get(f"/v1/data/orders/1?version={versions[1] - 1}")
+        refused = await http.put("/v1/data/orders/1", json={}, headers={"Authorization": f"Bearer {system.write_key}"})
+        statuses = [answer.status_code for answer in (unchanged, unknown, older, refused)]
+        assert statuses == [304, 404, 404, 409], refused.text
+        listed = (await http.get("/v1/endpoints")).json()["endpoints"]
+        assert [each["endpoint"] for each in listed] == [f"/orders/{number}" for number in range(8)]

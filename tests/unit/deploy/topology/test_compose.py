@@ -18,7 +18,7 @@ from deploy.topology import (
 )
 from deploy.topology.compose import shared
 from services.data.settings import Settings as DataSettings
-from tests.unit.deploy.topology.topologies import CLUSTER, env, options_of, process, topology
+from tests.unit.deploy.topology.topologies import CLUSTER, SERVED, env, options_of, process, topology
 
 NGINX = [mode for mode in Mode if mode.behind_nginx]
 
@@ -34,6 +34,29 @@ def test_single_has_one_server_that_reads_the_data_service() -> None:
     assert json.loads(env(one, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8101, "path": "/ws"}]
     assert not {"DIEM_WEBSOCKET_TRUSTED_PROXIES", "DIEM_WEBSOCKET_ORIGINS"} & set(env(one, "websocket-1"))
     assert "DIEM_DATA_TRUSTED_PROXIES" not in env(one, "data")
+
+
+@pytest.mark.parametrize(
+    ("mode", "kinds"),
+    [
+        (Mode.SINGLE, ["data", "bridge", "websocket"]),
+        (Mode.X, ["data", "bridge", "nginx", "websocket"]),
+        (Mode.Z_CLIENT, ["data", "metadata", "bridge", "websocket"]),
+        (Mode.Z_PROXY, ["data", "metadata", "bridge", "websocket", "proxy"]),
+    ],
+)
+def test_topic_is_read_by_bridges_alone_and_the_data_service_asks_the_servers(mode: Mode, kinds: list[str]) -> None:
+    served = topology(mode, max_servers=1, kafka=SERVED)
+    assert [process.process for process in served.processes] == kinds
+    data, bridge, server = (env(served, name) for name in ("data", "bridge-1", "websocket-1"))
+    kafka = {name: value for name, value in data.items() if name.startswith("DIEM_KAFKA_")}
+    assert kafka == {"DIEM_KAFKA_TOPIC": "orders"}
+    assert data["DIEM_DATA_RETAINED_BY"] == '["http://127.0.0.1:9101"]'
+    assert (bridge["DIEM_KAFKA_TOPIC"], bridge["DIEM_KAFKA_TOPIC_KEY"]) == ("orders", "{id}")
+    assert bridge["DIEM_KAFKA_BOOTSTRAP_SERVERS"] == "h:1"
+    assert server["DIEM_WEBSOCKET_FEED_URL"] == "ws://127.0.0.1:9201/feed"
+    # Nothing is written to a cluster of others.
+    assert server["DIEM_TRAFFIC_SINK"] == "files"
 
 
 @pytest.mark.parametrize(

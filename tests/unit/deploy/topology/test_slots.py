@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from deploy.topology import BadTopology, Mode, Sizes, sizes, sizes_of
-from tests.unit.deploy.topology.topologies import KAFKA, STATE, options_of
+from deploy.topology import BadTopology, KafkaTopology, Mode, Sizes, sizes, sizes_of
+from tests.unit.deploy.topology.topologies import KAFKA, SERVED, STATE, options_of
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,9 @@ def test_default_maximum_leaves_room_for_more_servers(servers: int, most: int) -
         ({"mode": Mode.Z_CLIENT, "max_servers": 9, "clones": 8}, "--max-servers is between --servers .1. and 8, not 9"),
         ({"mode": Mode.XZ, "clones": 3, "max_servers": 2}, "--max-servers is between --clones .3. and 64, not 2"),
         ({"mode": Mode.XZ, "servers": 65}, "xz runs 1 to 64 WebSocket servers, not 65"),
+        ({"mode": Mode.XZ, "kafka": SERVED}, "--topic is for --mode single, x, z-client, z-proxy, not xz"),
+        ({"mode": Mode.X, "kafka": KafkaTopology(topic="a")}, "--topic a needs --bootstrap-servers"),
+        ({"mode": Mode.Z_PROXY, "kafka": SERVED, "hot": ("/a",)}, "--hot: a key of topic orders is where"),
         ({"mode": Mode.X, "hot": ("/a",)}, "--hot is for partitioned modes: every server of x has every endpoint"),
     ],
 )

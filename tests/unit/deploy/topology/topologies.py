@@ -29,6 +29,8 @@ STATE: Final = Path("/state")
 PROGRAMS: Final = Programs(("python", "-m", "deploy"), {"nginx": ("guard", "nginx"), "kafka-1": ("guard", "java")})
 KAFKA: Final = [mode for mode in Mode if mode.uses_kafka]
 CLUSTER: Final = KafkaTopology(bootstrap_servers="h:1")
+SERVED: Final = KafkaTopology(bootstrap_servers="h:1", topic="orders", topic_key="{id}", topic_partitioner="murmur2")
+"""With a topic of other programs, which is served as it is."""
 
 
 def all_but(*ports: int) -> Callable[[int], bool]:

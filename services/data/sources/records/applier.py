@@ -57,12 +57,13 @@ class _Made(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    records: Sequence[Record]
+    places: Sequence[tuple[str, int]]
+    """Position and time of each record, whose values are let go of."""
     made: list[_Made]
 
     def checkpoint(self, part: str, before: str | None) -> Checkpoint:
         """Return the checkpoint after all of its records."""
-        return Checkpoint(part, before, self.records[-1].position)
+        return Checkpoint(part, before, self.places[-1][0])
 
 
 class RecordApplier:
@@ -113,7 +114,7 @@ class RecordApplier:
             batch, refusal = self._convert(records[start : start + BATCH])
             while len(self._in_flight) >= IN_FLIGHT:
                 await self._settle()
-            if batch.records:
+            if batch.places:
                 checkpoint = batch.checkpoint(self.part, self._position)
                 answer = await self._sink.enqueue([each.change for each in batch.made], checkpoint)
                 self._in_flight.append((batch, self._position, answer))
@@ -129,7 +130,7 @@ class RecordApplier:
     @property
     def pending(self) -> int:
         """Number of records on their way."""
-        return sum(len(batch.records) for batch, *_ in self._in_flight)
+        return sum(len(batch.places) for batch, *_ in self._in_flight)
 
     async def flush(self) -> None:
         """Wait until everything is stored; raises as :meth:`apply`."""
@@ -164,7 +165,7 @@ class RecordApplier:
             try:
                 change = self._converter.convert(record)
             except DataError as error:
-                refusal = self._refuse(record, error)
+                refusal = self._refuse(record.position, error)
                 if refusal is None:
                     continue
                 records = records[:index]
@@ -179,7 +180,7 @@ class RecordApplier:
                 made.append(_Made(change, index))
         for endpoint in [*points]:
             insert(endpoint)
-        return _Batch(records, made), refusal
+        return _Batch([(each.position, each.time_ms) for each in records], made), refusal
 
     async def _settle(self) -> None:
         """Wait for the oldest batch; without a refused record, if it has one."""
@@ -194,7 +195,7 @@ class RecordApplier:
             for each in again:
                 await self._write_again(each)
         else:
-            self._count(batch.records)
+            self._count(batch.places)
 
     async def _write_again(self, batch: _Batch) -> None:
         made = [*batch.made]
@@ -203,10 +204,10 @@ class RecordApplier:
                 await self._write(batch, made)
             except ChangeRefused as error:
                 refused = made.pop(error.index)
-                refusal = self._refuse(batch.records[refused.record], error.refusal)
+                refusal = self._refuse(batch.places[refused.record][0], error.refusal)
                 if refusal is None:
                     continue
-                whole = batch.records[: refused.record]
+                whole = batch.places[: refused.record]
                 # Points of several records are one change, so that a part of the batch is none of its changes.
                 if whole and all(each.record < refused.record for each in made[: error.index]):
                     await self._write(_Batch(whole, []), made[: error.index])
@@ -217,15 +218,15 @@ class RecordApplier:
         checkpoint = batch.checkpoint(self.part, self._position)
         await (await self._sink.enqueue([each.change for each in made], checkpoint))
         self._position = checkpoint.after
-        self._count(batch.records)
+        self._count(batch.places)
 
-    def _count(self, records: Sequence[Record]) -> None:
-        self._intake.records += len(records)
-        self._intake.last_ms = records[-1].time_ms or self._intake.last_ms
+    def _count(self, places: Sequence[tuple[str, int]]) -> None:
+        self._intake.records += len(places)
+        self._intake.last_ms = places[-1][1] or self._intake.last_ms
 
-    def _refuse(self, record: Record, error: DataError) -> RecordRefused | None:
+    def _refuse(self, position: str, error: DataError) -> RecordRefused | None:
         """Count a refused record; return the error that stops the source, if that is its policy."""
-        refusal = RecordRefused(self.part, record.position, str(error))
+        refusal = RecordRefused(self.part, position, str(error))
         intake = self._intake
         if not self._skips:
             return refusal

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from deploy.cli.mode_options import ConfigOption, config_file
 from deploy.cli.options import UnusableFile, run_change
+from deploy.cli.suggest_table import SCHEMES, suggest_table
 from deploy.cli.suggest_topic import SCHEME, commented, suggest_topic
 from deploy.terminal import amount, data_size, plain_console, plain_table
 from diem.errors import ConfigurationError
@@ -57,7 +58,11 @@ class Origin(NamedTuple):
 
 def suggest_command(
     place: Annotated[
-        str, typer.Argument(metavar="FILE|URL", help="A file, a feed's address, or kafka://HOST:PORT/TOPIC.")
+        str,
+        typer.Argument(
+            metavar="FILE|URL",
+            help="A file, a feed's address, kafka://HOST:PORT/TOPIC or postgresql://USER@HOST/DATABASE.",
+        ),
     ],
     *,
     zone: Annotated[
@@ -81,16 +86,16 @@ def suggest_command(
     as_json_: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> int:
     """Find the layout of a file or a feed; print its [[source]] table, and what it would publish."""
-    is_topic = place.startswith(SCHEME)
-    known = {} if is_topic else _known(answers or [], {"zone": zone, "unit": unit, "resolution": resolution})
+    is_file = not place.startswith((SCHEME, *SCHEMES))
+    known = _known(answers or [], {"zone": zone, "unit": unit, "resolution": resolution}) if is_file else {}
     target = config_file(config) or Path("diem.toml")
     failed: list[str] = []
 
-    async def attempt_topic() -> None:
-        draft = await suggest_topic(place, answers or [], name, json=as_json_)
-        failed.extend(filter(None, (draft.suggestion.problem, *draft.faults)))
+    async def attempt_records() -> None:
+        own_name, table, problems = await _suggest_records(place, answers or [], name, json=as_json_)
+        failed.extend(problems)
         if write and not failed:
-            _add(target, draft.name, commented(draft))
+            _add(target, own_name, table)
 
     async def attempt() -> None:
         origin = await find_origin(place, target)
@@ -114,7 +119,7 @@ def suggest_command(
         if write and not failed:
             _add(target, made.name, _commented(table, made.questions))
 
-    code = run_change(attempt_topic if is_topic else attempt)
+    code = run_change(attempt if is_file else attempt_records)
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and failed else code
 
 
@@ -272,6 +277,17 @@ def question_text(question: Question) -> str:
         return f"{text}; answer with {' or '.join(f'--set {question.key}={each!r}' for each in question.others)}"
     others = f", as {' or '.join(map(repr, question.others))}" if question.others else ""
     return f"{text}; change the key {question.key}{others}"
+
+
+async def _suggest_records(
+    place: str, answers: Sequence[str], name: str | None, *, json: bool
+) -> tuple[str, str, Sequence[str]]:
+    """Suggest the table of a topic or a database; return its name, its text and its problems."""
+    if place.startswith(SCHEMES):
+        found = await suggest_table(place, answers, name, json=json)
+        return found.name, found.commented, [found.problem] if found.problem else []
+    draft = await suggest_topic(place, answers, name, json=json)
+    return draft.name, commented(draft), [*filter(None, (draft.suggestion.problem, *draft.faults))]
 
 
 def _add(target: Path, name: str, table: str) -> None:

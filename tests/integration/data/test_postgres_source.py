@@ -7,10 +7,15 @@ from typing import Any
 import orjson
 import pytest
 
+from deploy.cli.options import UnusableFile
+from deploy.cli.suggest import add_table
+from deploy.cli.suggest_table import suggest_table
 from diem.process.clock import SystemClock
 from services.data.kinds import Representation
+from services.data.sources.config import load
 from services.data.sources.postgres import follower, outbox, publication
 from services.data.sources.postgres.source import PostgresSource
+from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.runner import SourceRunner
 from services.data.store import Checkpoint, Store, Write
 from tests.support.postgres import PASSWORD, USER, Cluster
@@ -584,3 +589,35 @@ async def test_a_trial_of_an_outbox_names_what_is_missing(shop: Shop, statement:
     source = PostgresSource(shop.config(**OUTBOX_FIELDS), SystemClock())
     await SourceRunner([source]).try_once(nothing)
     assert error in (source.health.error or "")
+
+
+# Suggestions
+
+
+async def test_a_table_is_suggested_with_the_statements_that_are_missing(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shop.sql(ORDERS, "CREATE TABLE lines (id int, nr int, PRIMARY KEY (id, nr))", "CREATE TABLE log (text text)")
+    given = shop.config()
+    assert given.password is not None
+    answers = [f"password={given.password.file}", "publication=shop"]
+    draft = await suggest_table(given.url, answers, "shop", json=False)
+    shown = capsys.readouterr().out
+    publish = 'CREATE PUBLICATION shop FOR TABLE "public"."lines", "public"."orders";'
+    assert publish in shown
+    assert "log has no primary key: it is left out" in shown
+    shop.sql(publish, "INSERT INTO orders VALUES (1, 'a')", "INSERT INTO lines VALUES (1, 2)")
+    add_table(tmp_path / "diem.toml", draft.name, draft.commented)
+    (table,) = load(tmp_path / "diem.toml").source
+    assert isinstance(table, PostgresConfig)
+    shop.fields = {**table.model_dump(include=table.model_fields_set), "slot": shop.config().slot}
+    async with shop.running():
+        await shop.until_rows(
+            {
+                "/shop/orders/1": {"id": 1, "state": "a", "total": None, "note": None},
+                "/shop/lines/1/2": {"id": 1, "nr": 2},
+            }
+        )
+    with pytest.raises(UnusableFile, match="cannot be reached"):
+        await suggest_table(given.url + "x", answers, None, json=True)

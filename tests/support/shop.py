@@ -15,7 +15,7 @@ from services.data.sources.postgres.source import PostgresSource
 from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Intake, StoredState
-from services.data.store import Store
+from services.data.store import Checkpoint, Store, Write
 from tests.support.patience import PATIENCE_S
 from tests.support.postgres import PASSWORD, USER, Cluster
 
@@ -76,6 +76,12 @@ class Shop:
             finally:
                 task.cancel()
                 await asyncio.wait({task})
+
+    async def move(self, part: str, change: Callable[[str], str]) -> None:
+        """Change a stored position while the source does not run."""
+        async with (await Store.open(self.store_url)).serving() as store:
+            before = (await store.reader.positions("shop"))[part]
+            await (await store.writer.queue(Write([], "shop", checkpoint=Checkpoint(part, before, change(before)))))
 
     async def value(self, endpoint: str) -> Any:
         try:

@@ -17,7 +17,6 @@ from services.data.sources.postgres import follower, outbox, publication
 from services.data.sources.postgres.source import PostgresSource
 from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.runner import SourceRunner
-from services.data.store import Checkpoint, Store, Write
 from tests.support.postgres import PASSWORD, USER, Cluster
 from tests.support.shop import ORDERS, PUBLISH, Shop, session
 
@@ -346,7 +345,7 @@ async def test_a_stopped_copy_begins_again(shop: Shop) -> None:
 # Losses
 
 
-@pytest.mark.parametrize("loss", ["dropped", "read by others"])
+@pytest.mark.parametrize("loss", ["dropped", "read by others", "another server"])
 async def test_without_what_follows_the_stored_position_all_is_copied_again(shop: Shop, loss: str) -> None:
     shop.sql("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1), (2)", PUBLISH)
     slot = f"diem_{shop.database}"
@@ -356,6 +355,9 @@ async def test_without_what_follows_the_stored_position_all_is_copied_again(shop
     shop.sql("DELETE FROM a WHERE id = 1", "INSERT INTO a VALUES (3)")
     if loss == "dropped":
         shop.sql(f"SELECT pg_drop_replication_slot('{slot}')")
+    elif loss == "another server":
+        part = f"slot {slot}"
+        await shop.move(part, lambda position: position.replace("-1.", "-2."))
     else:
         shop.sql(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
     async with shop.running(value="id"):
@@ -542,12 +544,9 @@ async def test_an_outbox_goes_on_within_what_it_has_read(shop: Shop, monkeypatch
 async def test_an_outbox_of_another_server_is_read_from_its_beginning(shop: Shop) -> None:
     of_outbox(shop)
     shop.sql("INSERT INTO outbox (item, payload) VALUES ('a', '1')")
-    async with shop.running() as store:
+    async with shop.running():
         await shop.until_rows({"/shop/a": 1})
-        part, position = "outbox public.outbox", (await store.reader.positions("shop"))["outbox public.outbox"]
-    async with (await Store.open(shop.store_url)).serving() as store:
-        write = Write([], "shop", checkpoint=Checkpoint(part, position, f"77 {position.split()[1]}"))
-        await (await store.writer.queue(write))
+    await shop.move("outbox public.outbox", lambda position: f"77-1 {position.split()[1]}")
     shop.sql("INSERT INTO outbox (item, payload) VALUES ('b', '1')")
     async with shop.running():
         await shop.until_rows({"/shop/a": 1, "/shop/b": 1})

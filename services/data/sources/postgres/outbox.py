@@ -20,7 +20,7 @@ from services.data.sources.postgres.copying import split_row
 from services.data.sources.postgres.pgoutput import Column
 from services.data.sources.postgres.positions import PgSnapshot
 from services.data.sources.postgres.rows import RowLayout, Unreadable
-from services.data.sources.postgres.session import connect, failures
+from services.data.sources.postgres.session import connect, failures, history
 from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.postgres.values import Types
 from services.data.sources.records.applier import RecordApplier
@@ -47,7 +47,7 @@ class OutboxPosition(NamedTuple):
     """After all rows that the snapshot ``seen`` sees; and those up to an id of what ``next`` sees, if there is one."""
 
     system: str
-    """Identifier of the database server."""
+    """Identifier of the database and its timeline."""
     seen: str
     next: str = ""
     id: int = 0
@@ -169,8 +169,8 @@ class OutboxReader:
 
     async def _start(self, session: Session, text: str | None) -> OutboxPosition:
         """Return the stored position; the beginning, if the database does not continue it."""
+        system = await history(session)
         with failures("the outbox cannot be read"):
-            system = str(await session.fetchval("SELECT system_identifier FROM pg_control_system()"))
             now = PgSnapshot.parse(await session.fetchval("SELECT pg_current_snapshot()::text"))
         if text is None:
             return OutboxPosition(system, NOTHING)
@@ -178,7 +178,7 @@ class OutboxReader:
         if position.system == system and PgSnapshot.parse(position.next or position.seen).xmax <= now.xmax:
             return position
         self._intake.resets += 1
-        reason = "it is another database server, or was restored from a backup"
+        reason = "it is another database server, a standby that took over, or it comes from a backup"
         _logger.warning("all rows of the outbox are read again", source=self._config.name, reason=reason)
         return OutboxPosition(system, NOTHING)
 

@@ -14,7 +14,7 @@ from services.data.sources.postgres.follower import FollowedTable, Follower, Lay
 from services.data.sources.postgres.positions import Copy, StreamPosition, lsn_of, lsn_text
 from services.data.sources.postgres.replication import ReplicationStream
 from services.data.sources.postgres.rows import RowConverter, TableRows
-from services.data.sources.postgres.session import connect, failures
+from services.data.sources.postgres.session import connect, failures, history
 from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.postgres.values import Types
 from services.data.sources.records.applier import RecordApplier
@@ -130,8 +130,8 @@ class PublicationReader:
         """Return where the stream goes on: in a new era, if the slot does not have what follows the stored position."""
         text = (await sink.positions()).get(self._part)
         position = None if text is None else StreamPosition.parse(text)
+        system = await history(session)
         with failures("the database cannot be read"):
-            system = str(await session.fetchval("SELECT system_identifier FROM pg_control_system()"))
             unbounded = await session.fetchval("SELECT current_setting('max_slot_wal_keep_size') = '-1'")
             if unbounded and not self._is_warned:
                 self._is_warned = True
@@ -258,7 +258,7 @@ class PublicationReader:
 def _loss(state: SlotState | None, position: StreamPosition, system: str, end: int) -> str:
     """Return why changes after the stored position are missing; empty: they are not."""
     if position.era.partition(".")[0] != system:
-        return "this is another database server"
+        return "this is another database server, or a standby that took over"
     if state is None:
         return "the slot was dropped"
     if state.is_lost:
@@ -266,5 +266,5 @@ def _loss(state: SlotState | None, position: StreamPosition, system: str, end: i
     if state.confirmed_lsn > position.lsn:
         return f"the slot has gone on without this store, to {lsn_text(state.confirmed_lsn)}"
     if end < position.lsn:
-        return "the database is older than what was stored: it comes from a backup, or its standby took over"
+        return "the database is older than what was stored: it comes from a backup"
     return ""

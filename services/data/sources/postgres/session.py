@@ -44,6 +44,19 @@ async def connect(config: PostgresConfig) -> Any:  # noqa: ANN401  # asyncpg's c
         )
 
 
+async def history(session: Any) -> str:  # noqa: ANN401  # asyncpg's connection
+    """Return the identifier of the database and its timeline; raises InputFailed.
+
+    A standby that takes over begins another timeline. It may lack the last transactions, and use their ids again.
+    """
+    query = (
+        "SELECT system_identifier || '-' || ltrim(left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), '0')"
+        " FROM pg_control_system()"
+    )
+    with failures("the database cannot be read"):
+        return str(await session.fetchval(query))
+
+
 @contextmanager
 def failures(what: str) -> Iterator[None]:
     """Raise InputFailed for errors of the database and the network."""

@@ -36,6 +36,7 @@ from diem.links.client import (
 from diem.protocol.partitioners import partition_of
 from tests.load.bench import Goal, exit_code, table, write
 from tests.load.processes import Cpu, Process
+from tests.load.run import end_in_order
 from tests.load.system import System
 from tests.oracle.judge import quantiles
 from tests.support.commandline import parser
@@ -368,6 +369,7 @@ def goals_of(bench: Bench) -> list[Goal]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the modes and write build/bench/topic.json."""
+    end_in_order()
     options = parser(__spec__, __doc__, report="build/bench/topic.json", quick="fewer keys and seconds")
     options.add_argument("--mode", choices=("single", "x", "z-client", "z-proxy"), action="append", help="default: all")
     chosen = options.parse_args(argv).mode or MODES

@@ -160,7 +160,9 @@ def kafka_settings(given: Mapping[str, object]) -> KafkaSettings:
 
 def topology_fields(chosen: KafkaSettings) -> dict[str, Any]:
     """Return the fields of ``KafkaTopology`` by the settings; those of a served topic only with one."""
-    of_topic = {"topic_key", "topic_partitioner", "topic_type"} if chosen.kafka_topic is None else set()
+    of_topic = (
+        {"topic_key", "topic_key_form", "topic_partitioner", "topic_type"} if chosen.kafka_topic is None else set()
+    )
     return {name: getattr(chosen, f"kafka_{name}") for name in KafkaTopology.settings() if name not in of_topic}
 
 

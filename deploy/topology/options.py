@@ -32,6 +32,7 @@ class KafkaTopology:
     topic: str | None = None
     """A topic of other programs that is served as it is."""
     topic_key: str | None = None
+    topic_key_form: str | None = None
     topic_partitioner: str | None = None
     topic_type: str | None = None
     security_protocol: str | None = None

@@ -237,6 +237,13 @@ class KafkaSettings(ProcessSettings):
         description="Names of its endpoints, such as /orders/{key}, or {id} with a member of JSON keys. Default: "
         "/TOPIC/{key}.",
     )
+    kafka_topic_key_form: str | None = Field(
+        default=None,
+        pattern=r"^[^\n]+$",
+        validation_alias="DIEM_KAFKA_TOPIC_KEY_FORM",
+        description='Bytes of JSON keys by their members, such as {"id":{id}}: in modes with a Z axis their partitions '
+        "follow from it.",
+    )
     kafka_topic_partitioner: Partitioner = Field(
         default=Partitioner.MURMUR2,
         validation_alias="DIEM_KAFKA_TOPIC_PARTITIONER",
@@ -285,7 +292,7 @@ class KafkaSettings(ProcessSettings):
         """Return the topic of other programs to serve; None without one."""
         if self.kafka_topic is None:
             return None
-        template = KeyTemplate.of(self.kafka_topic, self.kafka_topic_key)
+        template = KeyTemplate.of(self.kafka_topic, self.kafka_topic_key, self.kafka_topic_key_form)
         return ServedTopic(self.kafka_topic, template, self.kafka_topic_partitioner, self.kafka_topic_type)
 
     def kafka(self) -> KafkaOptions:

@@ -40,22 +40,35 @@ class KeyTemplate:
 
     A key that is no object has one value: ``{id}`` is then that value, too, and must be the member ``id`` of the value,
     so that the endpoint is always a function of the key.
+
+    Args:
+        text: the template.
+        form: the bytes of a key by the same placeholders, such as ``{"id":{id}}``, from which its partition follows;
+            empty: those of the only placeholder.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, form: str = "") -> None:
         self.text = text
+        self.form = form
         self._parts = _PLACEHOLDER.split(text)
         self.names = self._parts[1::2]
         if not self.names:
             raise BadKeyTemplate(text, "it needs a placeholder, such as /orders/{key}")
         if not endpoints.is_valid(_PLACEHOLDER.sub("x", text)):
             raise BadKeyTemplate(text, "it is no name of an endpoint: begin with a slash, as in /orders/{key}")
-        self._prefix, self._suffix = self._parts[0].encode(), self._parts[-1].encode()
+        if unknown := set(_PLACEHOLDER.findall(form)) ^ set(self.names) if form else ():
+            raise BadKeyTemplate(
+                text, f"the form of its keys has not the same placeholders: {', '.join(sorted(unknown))}"
+            )
+        # Of several placeholders, none spans segments: their values must be found again.
+        value = "(.+)" if len(self.names) == 1 else "([^/]+)"
+        self._endpoint = re.compile(value.join(map(re.escape, self._parts[::2])))
 
     @classmethod
-    def of(cls, topic: str, text: str | None) -> Self:
+    def of(cls, topic: str, text: str | None, form: str | None = None) -> Self:
         """Return the template of a topic: by default its name and the key; one without a slash is below its name."""
-        return cls(text if text is not None and text.startswith("/") else f"/{topic}/{text or '{key}'}")
+        own = text is not None and text.startswith("/")
+        return cls(text if text is not None and own else f"/{topic}/{text or '{key}'}", form or "")
 
     def name(self, key: bytes) -> "Name | None":
         """Return the endpoint of a key; None if that is no valid name."""
@@ -72,10 +85,12 @@ class KeyTemplate:
         return Name(name.encode(), required)
 
     def key(self, endpoint: bytes) -> bytes:
-        """Return the key of an endpoint if the template has one placeholder and keys are plain; else the endpoint."""
-        inner = endpoint[len(self._prefix) : len(endpoint) - len(self._suffix)]
-        fits = len(self.names) == 1 and endpoint.startswith(self._prefix) and endpoint.endswith(self._suffix)
-        return inner if fits and inner else endpoint
+        """Return the key of an endpoint; the endpoint itself if it does not fit, or several values have no form."""
+        found = self._endpoint.fullmatch(endpoint.decode())
+        if found is None or (len(self.names) > 1 and not self.form):
+            return endpoint
+        values = dict(zip(self.names, found.groups(), strict=True))
+        return _PLACEHOLDER.sub(lambda name: values[name[1]], self.form or f"{{{self.names[0]}}}").encode()
 
 
 def _object(data: bytes) -> dict[str, Any] | None:
@@ -95,9 +110,9 @@ def _text(value: object) -> str | None:
 def served_keys(text: str) -> tuple[Partitioner, KeyTemplate]:
     """Return the partitioner and the template of :func:`encode_keys`."""
     partitioner, _, template = text.partition(":")
-    return Partitioner(partitioner), KeyTemplate(template)
+    return Partitioner(partitioner), KeyTemplate(*template.split("\n"))
 
 
 def encode_keys(partitioner: Partitioner, template: KeyTemplate) -> str:
     """Return both as one text, for the head of a partition map."""
-    return f"{partitioner}:{template.text}"
+    return f"{partitioner}:{template.text}" + (f"\n{template.form}" if template.form else "")

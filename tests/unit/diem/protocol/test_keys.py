@@ -64,3 +64,24 @@ def test_owner_of_an_endpoint_is_found_by_its_key() -> None:
     assert builder.map == map_
     snapshot = Snapshot(map_, {1: Clone("stable", {"b001": Owner("b001", "ws://a/ws", "ws://b/ws")}, {0: "b001"})})
     assert decode(encode(snapshot)) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("template", "endpoint", "key"),
+    [
+        (KeyTemplate("/orders/{key}"), b"/orders/a/1", b"a/1"),
+        (KeyTemplate("/orders/{id}", '{"id":{id}}'), b"/orders/42", b'{"id":42}'),
+        (KeyTemplate("/{shop}/{id}", '{"shop":"{shop}","id":{id}}'), b"/a/42", b'{"shop":"a","id":42}'),
+        (KeyTemplate("/{shop}/{id}"), b"/a/42", b"/a/42"),
+        (KeyTemplate("/orders/{key}"), b"/stock/42", b"/stock/42"),
+    ],
+)
+def test_key_of_an_endpoint_has_the_form_of_keys(template: KeyTemplate, endpoint: bytes, key: bytes) -> None:
+    assert template.key(endpoint) == key
+    map_ = PartitionMap(Head(12, 1, keys=encode_keys(Partitioner.MURMUR2, template)))
+    assert map_.home(endpoint) == Partitioner.MURMUR2.place(key, 12)
+
+
+def test_form_with_other_placeholders_than_the_template_is_refused() -> None:
+    with pytest.raises(BadKeyTemplate, match="the same placeholders: id, key"):
+        KeyTemplate("/orders/{key}", '{"id":{id}}')

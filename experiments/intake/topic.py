@@ -115,7 +115,7 @@ class TopicOrigin:
                 for records in (await consumer.getmany(timeout_ms=1000)).values():
                     for record in records:
                         number = None if record.value is None else orjson.loads(record.value)["n"]
-                        found[self.prefix + orjson.loads(record.key)].append(number)
+                        found[self.prefix + record.key.decode()].append(number)
         return dict(found)
 
 

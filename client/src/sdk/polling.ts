@@ -241,8 +241,8 @@ export class PollSocket implements Socket {
   /** Waits until the server's limit has room for a request with so many names. */
   async #pace(names: number): Promise<void> {
     const cost = (1 + Math.floor(names / NAMES_PER_REQUEST)) * INTERVAL_MS;
-    const waitMs = this.#fullAt - this.#env.now() - (BURST - 1) * INTERVAL_MS;
-    if (waitMs > 0) await new Promise<void>((resolve) => void this.#env.later(waitMs, resolve));
+    const waitMs = (): number => this.#fullAt - this.#env.now() - (BURST - 1) * INTERVAL_MS;
+    while (!this.#isClosed && waitMs() > 0) await this.#sleep(waitMs());
     this.#fullAt = Math.max(this.#fullAt, this.#env.now()) + cost;
   }
 

@@ -17,6 +17,7 @@ import { NOTICE } from "../../src/sdk/snapshot.ts";
 import { UpdatesService } from "../../src/sdk/updates.ts";
 import type { GroupAction } from "./group.ts";
 import { Group, SERVERS } from "./group.ts";
+import { pollOnly } from "./polled.ts";
 import { body } from "./world.ts";
 
 const FACTOR = Number(process.env.DIEM_WALKS_FACTOR ?? 0);
@@ -186,11 +187,12 @@ function check(group: Group, page: Page): void {
   }
 }
 
-/** `prompt`: servers answer at once, and not only when it is their turn. */
+/** `prompt`: servers answer at once, and not only when it is their turn; `polls`: over HTTP. */
 async function walk(
-  mode: "x" | "z-client", options: Partial<Group>, prompt: boolean, steps: RoutingAction[],
+  mode: "x" | "z-client", options: Partial<Group>, prompt: boolean, steps: RoutingAction[], polls = false,
 ): Promise<void> {
   const group = new Group(mode, NAMES);
+  if (polls) pollOnly(group);
   Object.assign(group, { body: content, stored, ...options });
   for (const [name, mediaType] of Object.entries(MEDIA_TYPES)) group.mediaTypes.set(name, mediaType);
   const page = options.data ? new DataPage(group) : new Page(group);
@@ -210,6 +212,7 @@ async function walk(
       await group.world.advance();
     }
     look();
+    if (polls) continue; // between two of them nothing is registered
     const unregistered = NAMES.filter((name) => page.updates.isLive(name) && !group.isCut && !group.isRegistered(name));
     expect(unregistered, `called live after ${JSON.stringify(next)}`).toEqual([]);
     if (options.heartbeatMs) expect(group.trusted(CUT_OFF_MS), `believed after ${JSON.stringify(next)}`).toEqual([]);
@@ -224,14 +227,15 @@ async function walk(
   page.updates.close();
   page.diem?.close();
   group.stop();
+  if (polls) await group.world.advance(); // a request that is aborted ends in a later turn
   expect(group.world.timers, "timers after close()").toBe(0);
 }
 
-const walks = (mode: "x" | "z-client", options: Partial<Group>, mustFail = false): Promise<void> =>
+const walks = (mode: "x" | "z-client", options: Partial<Group>, { mustFail = false, polls = false } = {}): Promise<void> =>
   fc.assert(
     fc.asyncProperty(
       fc.constantFrom(2, 4, 128), fc.constantFrom(0, 4_000), fc.boolean(), fc.boolean(), fc.array(step, { minLength: 1, maxLength: 40, size: "max" }),
-      (limit, heartbeatMs, repeats, prompt, steps) => walk(mode, { limit, heartbeatMs, repeats, ...options }, prompt, steps),
+      (limit, heartbeatMs, repeats, prompt, steps) => walk(mode, { limit, heartbeatMs, repeats, ...options }, prompt, steps, polls),
     ),
     { seed: mustFail ? 1 : SEED, numRuns: mustFail ? 40 : 40 * FACTOR || 25, endOnFailure: mustFail },
   );
@@ -240,9 +244,11 @@ test.each(["z-client", "x"] as const)("mode %s", (mode) => walks(mode, {}));
 
 test.each(["z-client", "x"] as const)("mode %s, with data", (mode) => walks(mode, { data: true }));
 
+test.each(["z-client", "x"] as const)("mode %s, by polls", (mode) => walks(mode, { data: true }, { polls: true }));
+
 /** What the walks find that must fail, the same ones every time; it is not shrunk. */
 const found = (options: Partial<Group>): Promise<string> =>
-  walks("x", options, true).then(() => "nothing", ({ cause }: { cause: { message: string; actual: unknown } }) => `${cause.message} ${cause.actual}`);
+  walks("x", options, { mustFail: true }).then(() => "nothing", ({ cause }: { cause: { message: string; actual: unknown } }) => `${cause.message} ${cause.actual}`);
 
 test("data of another version is found", async () => {
   const older = (name: string, version: number): unknown => content(name, version, version - 1);

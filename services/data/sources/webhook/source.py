@@ -50,6 +50,7 @@ class WebhookSource:
         self._clock = clock
         self._converter = converter
         self._scheme = config.signatures
+        self._secrets = [(each.prefix, Path(each.file)) for each in config.secret]
         self._rows = None if config.rows is None else config.rows.split("/")
         # Ids of write keys are letters and digits.
         self._key_owner = "+" + hashlib.blake2b(config.name.encode(), digest_size=_OWNER_BYTES).hexdigest()[:7]
@@ -132,7 +133,7 @@ class WebhookSource:
 
     def _keys(self) -> list[bytes]:
         """Return the keys of all secrets; raises BadKeyFile, BadSecret."""
-        return [self._scheme.key(each.prefix + read_secret(Path(each.file))) for each in self._config.secret]
+        return [self._scheme.key(prefix + read_secret(file)) for prefix, file in self._secrets]
 
     def _key(self, signed: Signed, body: bytes) -> IdempotencyKey | None:
         if not signed.id:

@@ -80,6 +80,8 @@ class ServedTopicWatcher(TopicWatcher):
         self._reached = reached
         self._ends: tuple[int, ...] = ()
         """The ends of the partitions when they were last observed."""
+        self._has_epochs = False
+        """The topic of the epochs has been made, or found to keep them."""
         self._is_cut = False
         """The last look found that a partition has lost its end."""
         self._compacted: str | None = None
@@ -103,6 +105,7 @@ class ServedTopicWatcher(TopicWatcher):
                         await self._wait()
                         backoff.reset()
             except (*FAULTS, KafkaUnavailable, ConfigurationError) as error:
+                self._has_epochs = False
                 self._set_fault(str(error) or type(error).__name__)
             await asyncio.sleep(backoff.next_delay())
 
@@ -125,7 +128,9 @@ class ServedTopicWatcher(TopicWatcher):
             self._set_fault(None)
             return False
         observed = Observed(topic.id, *zip(*(found[name] for name in names), strict=True))
-        await ensure_epochs(client, self._options)
+        if not self._has_epochs:
+            await ensure_epochs(client, self._options)
+            self._has_epochs = True
         return await self._settle(cluster, observed, log, reached)
 
     async def _settle(self, cluster: Cluster, observed: Observed, log: EpochLog, reached: Mapping[str, int]) -> bool:

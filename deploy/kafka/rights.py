@@ -117,7 +117,7 @@ def _purposes_of_served(names: Names) -> Iterator[Purpose]:
     )
     yield Purpose(
         ("They agree on versions in a topic of their own, which the first one makes.",),
-        (Right(KafkaUser.BRIDGE, ("Create", "Read", "Write", "Describe"), "topic", names.epochs),),
+        (Right(KafkaUser.BRIDGE, ("Create", "Read", "Write", "Describe", "DescribeConfigs"), "topic", names.epochs),),
     )
     yield Purpose(
         ("Only for partitioned modes: the metadata service reads these, and the owners of partitions.",),

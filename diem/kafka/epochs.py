@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
 
 from diem.errors import ConfigurationError, DiemError
-from diem.kafka.client import close_all
+from diem.kafka.client import close_all, connected_client
 from diem.kafka.config import KafkaOptions, ServedTopic
-from diem.kafka.errors import KafkaUnavailable
+from diem.kafka.errors import KafkaUnavailable, WrongTopic
 from diem.kafka.map_reader import MapRecord
 from diem.kafka.metadata import describe
 from diem.kafka.topic_config import LOG_APPEND_TIME, TIMESTAMP_TYPE
-from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, create, min_insync
+from diem.kafka.topics import DEFAULT_REPLICATION, TopicSpec, create, min_insync, settings_in_force
 from diem.process.backoff import Backoff
 from diem.protocol.keys import encode_keys
 from diem.protocol.partition_map import Head, PartitionMap
@@ -101,15 +103,23 @@ def _summary(epoch: Epoch) -> dict[str, Any]:
     return {"number": epoch.number, "topic_id": epoch.topic, "base": epoch.base, "partitions": epoch.partitions}
 
 
-async def ensure_epochs(client: Any, options: KafkaOptions) -> None:  # noqa: ANN401  # aiokafka has no type for it
-    """Create the topic of the epochs if missing.
+async def ensure_epochs(client: AIOKafkaClient, options: KafkaOptions) -> None:
+    """Create the topic of the epochs if missing, or check that it keeps them.
 
     Raises:
         KafkaUnavailable: the cluster does not answer, or refuses.
+        WrongTopic: the topic loses records with time, as one that brokers made by themselves.
     """
-    cluster = await describe(client, options.names.epochs)
-    if options.names.epochs not in cluster.topics:
+    name, wanted = options.names.epochs, "-1"
+    cluster = await describe(client, name)
+    if name not in cluster.topics:
         await create(options, epochs_spec(options, len(cluster.brokers)))
+        return
+    with suppress(KafkaUnavailable):
+        # Without the right to see its settings, they are trusted.
+        if (found := (await settings_in_force(client, name))[0][name].get("retention.ms")) != wanted:
+            remedy = f"kafka-configs.sh --alter --topic {name} --add-config cleanup.policy=delete,retention.ms={wanted}"
+            raise WrongTopic(name, [f"retention.ms is {found}, it must be {wanted}: {remedy}"])
 
 
 def map_of(served: ServedTopic, epoch: Epoch) -> PartitionMap:
@@ -148,6 +158,11 @@ class ServedMap:
             await asyncio.sleep(backoff.next_delay())
 
     async def _follow(self, backoff: Backoff) -> None:
+        async with connected_client(self._options) as client:
+            # A consumer's request would make the topic, where brokers are configured so.
+            if self._options.names.epochs not in (await describe(client, self._options.names.epochs)).topics:
+                self.why_not = f"topic {self._options.names.epochs} does not exist: no bridge runs"
+                return
         consumer = AIOKafkaConsumer(group_id=None, **CONSUMER, **self._options.client_arguments())
         try:
             async with asyncio.timeout(TIMEOUT_S):

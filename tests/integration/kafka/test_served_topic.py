@@ -169,9 +169,20 @@ async def test_topic_that_is_not_compacted_is_refused(kafka_options: KafkaOption
     topic = CompanyTopic(kafka_options, f"{kafka_options.topic_prefix}events")
     await topic.create(cleanup_policy="delete")
     async with running_bridge(tmp_path, kafka_options, watermarks=True, kafka_topic=topic.name) as bridge:
-        async with asyncio.timeout(PATIENCE_S):
-            while "cleanup.policy is delete" not in await reason(bridge):
-                await asyncio.sleep(0.05)
+        await until_refused(bridge, "cleanup.policy is delete")
+
+
+async def test_topic_of_epochs_that_loses_them_is_refused(topic: CompanyTopic, tmp_path: Path) -> None:
+    epochs = CompanyTopic(topic.options, f"{topic.options.topic_prefix}{topic.name}.epochs", partitions=1)
+    await epochs.create(cleanup_policy="delete", retention_ms="604800000")
+    async with running_bridge(tmp_path, topic.options, watermarks=True, kafka_topic=topic.name) as bridge:
+        await until_refused(bridge, "retention.ms is 604800000, it must be -1")
+
+
+async def until_refused(bridge: RunningBridge, why: str) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while why not in await reason(bridge):
+            await asyncio.sleep(0.05)
 
 
 async def reason(bridge: RunningBridge) -> str:

@@ -172,15 +172,12 @@ def _schema_of(text: bytes) -> int | None:
 
 
 @asynccontextmanager
-async def open_formats(table: KafkaTable) -> AsyncIterator[tuple[ValueFormat, ValueFormat]]:
-    """Open the formats of values and of keys.
+async def open_registered(table: KafkaTable, url: str) -> AsyncIterator[tuple[ValueFormat, ValueFormat]]:
+    """Open the formats of values and of keys with the registry at a URL.
 
     Raises:
         ConfigurationError: a file, or a package, cannot be used.
     """
-    if table.registry is None:
-        yield PLAIN[table.format], PLAIN[table.format_of_keys]
-        return
     wanted = (table.format, table.format_of_keys)
     try:
         for kind in REGISTERED & {*wanted}:
@@ -188,10 +185,10 @@ async def open_formats(table: KafkaTable) -> AsyncIterator[tuple[ValueFormat, Va
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"{error.name} is not installed: pip install 'diem[registry]'") from error
     file = table.registry_ca_file
-    tls = client_context(None if file is None else Path(file)) if table.registry.startswith("https") else False
+    tls = client_context(None if file is None else Path(file)) if url.startswith("https") else False
     options: dict[str, Any] = {"timeout": TIMEOUT_S, "follow_redirects": False, "trust_env": False}
     accept = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-    login, url = table.registry_login(), table.registry
+    login = table.registry_login()
     async with httpx.AsyncClient(transport=HttpTransport(verify=tls), auth=login, headers=accept, **options) as http:
 
         def of(kind: str) -> ValueFormat:

@@ -16,9 +16,9 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.process.clock import Clock
 from services.data.errors import DataError, InvalidDataset
 from services.data.sources.kafka.decoder import RecordDecoder
+from services.data.sources.kafka.formats import PLAIN, ValueFormat
 from services.data.sources.kafka.positions import Beginning, Position, SourcePartition, beginnings
 from services.data.sources.kafka.reader import PartitionReader, TopicLayout, find_layout, open_reader
-from services.data.sources.kafka.registry import open_formats
 from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.records.applier import BATCH, RecordApplier
 from services.data.sources.records.attempts import InputFailed, keep_trying
@@ -107,7 +107,7 @@ class KafkaSource:
     async def _attempt(self, sink: ChangeSink) -> None:
         async with self._failing():
             options = self._table.options()
-            async with connected_client(options) as client, open_formats(self._table) as formats:
+            async with connected_client(options) as client, _open_formats(self._table) as formats:
                 decoder = RecordDecoder(self._table, *formats)
                 while True:
                     layout = await find_layout(client, self._table)
@@ -141,7 +141,8 @@ class KafkaSource:
             await self._apply_all(reader, decoder, appliers, layout, watching)
         finally:
             watching.cancel()
-            await asyncio.wait([watching])
+            # Its error, too, is only that of the same cluster.
+            await asyncio.gather(watching, return_exceptions=True)
             await asyncio.gather(*(each.close() for each in appliers.values()))
 
     async def _begin(self, sink: ChangeSink, begins: Mapping[SourcePartition, Beginning]) -> None:
@@ -222,7 +223,7 @@ class KafkaSource:
 
     async def decoded(self, raw: Mapping[SourcePartition, Sequence[Any]]) -> list[Record]:
         """Return the records of a sample; raises InputFailed."""
-        async with self._failing(), open_formats(self._table) as formats:
+        async with self._failing(), _open_formats(self._table) as formats:
             decoder = RecordDecoder(self._table, *formats)
             return [each for part, of in raw.items() for each in await decoder.decode(part, SAMPLED, of)]
 
@@ -242,6 +243,15 @@ class KafkaSource:
         await applier.apply(good)
         await applier.flush()
         return faults, len(records)
+
+
+def _open_formats(table: KafkaTable) -> contextlib.AbstractAsyncContextManager[tuple[ValueFormat, ValueFormat]]:
+    if table.registry is None:
+        return contextlib.nullcontext((PLAIN[table.format], PLAIN[table.format_of_keys]))
+    # Only sources with a registry load the HTTP client.
+    from services.data.sources.kafka.registry import open_registered  # noqa: PLC0415
+
+    return open_registered(table, table.registry)
 
 
 async def _samples(reader: PartitionReader, layout: TopicLayout) -> dict[SourcePartition, list[Any]]:

@@ -122,7 +122,7 @@ async def _reading(process: DataProcess) -> None:
 
 
 async def status(process: DataProcess) -> dict[str, Any]:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
         answer = await http.get(f"{process.internal}/status", headers=process.shared)
     found: dict[str, Any] = answer.json()["sources"][0]
     return found

@@ -131,6 +131,6 @@ def test_version_is_that_of_the_repository(podman: Callable[..., list[str]]) -> 
 
 
 def test_kafka_and_postgresql_can_be_used(podman: Callable[..., list[str]]) -> None:
-    command = ["-c", "import aiokafka, asyncpg, cramjam, uvloop"]
+    command = ["-c", "import aiokafka, asyncpg, cramjam, psycopg2, uvloop"]
     *argv, image = podman()
     subprocess.run([*argv, "--entrypoint", "/opt/diem/bin/python", image, *command], check=True)

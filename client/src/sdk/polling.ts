@@ -353,8 +353,9 @@ export class PollSocket implements Socket {
       } else if (type === "subscribed") {
         this.#subscribed(endpoints as Record<string, number | null>, (message.rejected ?? {}) as Record<string, unknown>, fresh);
       } else if (type === "update") {
-        if (!this.#known.has(endpoint as string)) continue;
-        this.#known.set(endpoint as string, message.version as number);
+        const known = this.#known.get(endpoint as string);
+        if (known === undefined) continue;
+        this.#known.set(endpoint as string, Math.max(known, message.version as number)); // a server that lags repeats older ones
         this.#resynced.delete(endpoint as string);
         this.#emit(message);
       } else if (type === "resync") {

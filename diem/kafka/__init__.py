@@ -2,5 +2,6 @@
 
 Reading order: ``config`` (the cluster and our names), ``client`` (connections that close in bounded time), ``metadata``
 (actual brokers and topics), ``topics`` (required topics, configured by ``topic_config``), ``map_reader`` and
-``map_writer`` (the partition map), ``assignment`` (the owners of partitions), ``errors``.
+``map_writer`` (the partition map), ``epochs`` (of a topic that is served as it is), ``assignment`` (the owners of
+partitions), ``errors``.
 """

@@ -14,7 +14,7 @@ from services.data.sources.records.applier import IN_FLIGHT
 from services.data.sources.runner import SourceRunner
 from services.data.store import Checkpoint, Write
 from tests.support.kafka_source import create_topic, produce, producer, reading, source_of, table_of
-from tests.support.patience import until
+from tests.support.patience import PATIENCE_S, until
 from tests.support.topics import delete_records
 
 
@@ -250,3 +250,21 @@ async def test_a_slow_store_slows_the_reading(kafka_options: KafkaOptions, tmp_p
         await running.caught_up()
         assert running.intake.records == 6000
         assert await running.content("/t/k49") == {"n": 5999}
+
+
+async def test_two_readers_of_one_store_apply_every_record_once(kafka_options: KafkaOptions, tmp_path: Path) -> None:
+    """As if a stand-by read, too: each batch is refused that does not follow the stored position."""
+    topic = await create_topic(kafka_options, "orders", 1)
+    table = table_of(kafka_options, topic)
+    async with reading(table, tmp_path) as running:
+        second = source_of(table)
+        task = asyncio.create_task(SourceRunner([second]).run(running.store.writer.put, None, running.store))
+        for turn in range(10):
+            await produce(kafka_options, topic, [("a", {"n": 30 * turn + n}) for n in range(30)])
+        async with asyncio.timeout(PATIENCE_S):
+            while await running.content("/t/a") != {"n": 299}:
+                await asyncio.sleep(0.02)
+        task.cancel()
+        await asyncio.wait([task])
+        # The only endpoint, and its collection.
+        assert running.store.index.changes.sequence == 301

@@ -19,6 +19,7 @@ from services.data.sources.kafka.table import KafkaTable
 from tests.support.kafka_source import create_topic, produce, producer, reading, table_of
 from tests.support.schema_registry import SchemaRegistry, framed
 from tests.unit.services.data.sources.kafka.test_avro import encoded
+from tests.unit.services.data.sources.kafka.test_protobuf import ORDER, PLACE, text, written
 
 ROW = {
     "type": "record",
@@ -206,3 +207,18 @@ async def test_a_table_is_suggested_that_reads_the_topic(
         await suggest_topic(f"kafka://{kafka_options.bootstrap_servers}/nothing", [], None, json=True)
     with pytest.raises(UnusableFile, match="security_protocol"):
         await suggest_topic(place, ["security_protocol=TLS"], None, json=True)
+
+
+async def test_messages_of_protocol_buffers_are_documents(kafka_options: KafkaOptions, tmp_path: Path) -> None:
+    topic = await create_topic(kafka_options, "messages", 1)
+    async with SchemaRegistry().serving() as registry:
+        registry.register(text(PLACE), kind="PROTOBUF", subject="place")
+        to_place = {"name": "place.proto", "subject": "place", "version": 1}
+        number = registry.register(text(ORDER), kind="PROTOBUF", subject="order", references=[to_place])
+        made = written()(order_id=7, place={"city": "Athens"}).SerializeToString()
+        # Its type is the second one of the file.
+        await produce(kafka_options, topic, [("a", framed(number, b"\x02\x02" + made))])
+        table = table_of(kafka_options, topic, endpoint="/t/{order_id}", format="protobuf", registry=registry.url)
+        async with reading(table, tmp_path) as running:
+            await running.until_content({"/t/7": {"order_id": "7", "place": {"city": "Athens"}}})
+        assert registry.requests[0] == f"/schemas/ids/{number}?format=serialized"

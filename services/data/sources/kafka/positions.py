@@ -8,7 +8,8 @@ from typing import Final, NamedTuple, Self
 
 from services.data.errors import InvalidDataset
 
-START: Final = "start"
+END_LOST: Final = "the log has lost its end"
+"""Reason for a position before the stored one."""
 
 
 class SourcePartition(NamedTuple):
@@ -91,5 +92,5 @@ def _beginning(stored: str | None, bounds: PartitionBounds, begun: bool) -> Begi
     if position.offset < begin:
         return Beginning(Position(topic_id, begin), stored, begin - position.offset, "the log was cut")
     if position.offset > end:
-        return Beginning(Position(topic_id, end), stored, 0, f"the log has lost its end, after {end}")
+        return Beginning(Position(topic_id, end), stored, 0, END_LOST)
     return Beginning(position, stored)

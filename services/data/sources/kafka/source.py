@@ -17,7 +17,7 @@ from diem.process.clock import Clock
 from services.data.errors import DataError, InvalidDataset
 from services.data.sources.kafka.decoder import RecordDecoder
 from services.data.sources.kafka.formats import PLAIN, ValueFormat
-from services.data.sources.kafka.positions import Beginning, Position, SourcePartition, beginnings
+from services.data.sources.kafka.positions import END_LOST, Beginning, Position, SourcePartition, beginnings
 from services.data.sources.kafka.reader import PartitionReader, TopicLayout, find_layout, open_reader
 from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.records.applier import BATCH, RecordApplier
@@ -121,8 +121,13 @@ class KafkaSource:
         self, sink: ChangeSink, reader: PartitionReader, decoder: RecordDecoder, layout: TopicLayout, find: Find
     ) -> None:
         """Read partitions until there are others, or an offset is out of range."""
-        bounds = await reader.bounds(layout.topics, self._table.starts_at)
-        begins = beginnings(await sink.positions(), bounds)
+        # Before the bounds: a position that is stored later may be after the end of then.
+        stored = await sink.positions()
+        begins = beginnings(stored, await reader.bounds(layout.topics, self._table.starts_at))
+        if any(each.reason == END_LOST for each in begins.values()):
+            # A new leader may not know its end for a moment, and to go back repeats records.
+            await asyncio.sleep(REPLAN_S)
+            begins = beginnings(stored, await reader.bounds(layout.topics, self._table.starts_at))
         await self._begin(sink, begins)
         reader.seek({partition: each.position.offset for partition, each in begins.items()})
         appliers = {

@@ -3,7 +3,14 @@
 import pytest
 
 from services.data.errors import InvalidDataset
-from services.data.sources.kafka.positions import Beginning, PartitionBounds, Position, SourcePartition, beginnings
+from services.data.sources.kafka.positions import (
+    END_LOST,
+    Beginning,
+    PartitionBounds,
+    Position,
+    SourcePartition,
+    beginnings,
+)
 
 P0, P1 = SourcePartition("t", 0), SourcePartition("t", 1)
 BOUNDS = PartitionBounds("id", begin=10, end=30, start=20)
@@ -16,7 +23,7 @@ BOUNDS = PartitionBounds("id", begin=10, end=30, start=20)
         ("id:10", 10, 0, ""),
         ("id:30", 30, 0, ""),
         ("id:3", 10, 7, "the log was cut"),
-        ("id:31", 30, 0, "the log has lost its end, after 30"),
+        ("id:31", 30, 0, END_LOST),
         ("old:15", 10, 0, "the topic was deleted and made again"),
         ("old:3", 10, 0, "the topic was deleted and made again"),
     ],

@@ -420,7 +420,8 @@ class HttpClient(AdmittedClient):
         self._is_subscribed = True
         request = self._request.subscribe
         if len(request.endpoints) <= MAX_NAMES:
-            self._subscribe(request)
+            if request.endpoints:
+                self._subscribe(request)
             return
         names = list(request.endpoints.items())
         for start in range(0, len(names), MAX_NAMES):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,12 +12,17 @@ import pytest
 
 from diem.fanout.feed_hub import FeedHub
 from diem.links import http_updates
+from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
+from diem.process.clock import SystemClock
+from diem.protocol.codes import Close
 from diem.protocol.events import EventCache
 from diem.protocol.feed import Batch
 from diem.protocol.frames import text_frame
 from diem.protocol.update import Change, encode
+from diem.tokens.verifier import Verifier
 from tests.support.patience import PATIENCE_S, until
+from tests.support.tokens import Issuer
 from tests.unit.diem.links.edges import Patient, listening
 
 PAGE = {"Origin": "http://localhost:8000"}
@@ -336,3 +342,55 @@ def test_the_first_bytes_decide_which_protocol_a_connection_has() -> None:
     assert http_updates.is_request(b"GET /v1/up") is None
     assert http_updates.is_request(b"GET /ws") is False
     assert http_updates.is_request(b"") is None
+
+
+ISSUER = Issuer()
+
+
+@contextlib.asynccontextmanager
+async def guarded() -> AsyncIterator[World]:
+    """Serve clients with tokens only."""
+    async with worlds(AdmissionRules(page_port=8000, anonymous="off", tokens=True)) as world:
+        world.edge.auth = ClientAuth(SystemClock(), Verifier([ISSUER.key]))
+        yield world
+
+
+async def test_a_token_in_the_body_or_the_head_gives_its_rights_to_one_request() -> None:
+    token = ISSUER.token(time.time(), prefixes=["/a"])
+    async with guarded() as world:
+        world.put("/a", "/b")
+        for more in ({"token": token}, {}):
+            headers = {} if more else {"Authorization": f"Bearer {token}"}
+            messages = await world.poll(endpoints={"/a": None, "/b": None}, headers=headers, **more)
+            assert kinds(messages) == ["welcome", "status", "authenticated", "subscribed", "update"]
+            assert messages[0]["authenticated"] is True
+            assert messages[3]["rejected"]["/b"]["code"] == "forbidden"
+        answer = await world.client.post("/v1/updates", json={"endpoints": {"/a": None}})
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorised")
+        assert world.edge.auth.authenticated == 0
+        (welcome, _) = await world.poll(endpoints={})
+        assert welcome["authenticated"] is False, "where to present one can be found out without"
+
+
+async def test_a_refused_token_has_the_code_by_which_a_websocket_would_be_closed() -> None:
+    old = ISSUER.token(time.time() - 3600, changes={"exp": int(time.time()) - 60})
+    async with guarded() as world:
+        for token, code in ((old, 4001), ("x.y.z", 4501)):
+            answer = await world.client.post("/v1/updates", json={"endpoints": {}, "token": token})
+            assert (answer.status_code, answer.json()["close"]) == (401, code)
+        assert world.edge.admission.open == 0
+
+
+async def test_a_stream_ends_when_its_token_has_expired() -> None:
+    token = ISSUER.token(time.time(), prefixes=["/a"])
+    headers = {"Accept": "text/event-stream", "Authorization": f"Bearer {token}"}
+    async with (
+        guarded() as world,
+        world.client.stream("POST", "/v1/updates", json={"endpoints": {"/a": None}}, headers=headers) as response,
+    ):
+        received = events(response)
+        await anext(received)
+        (client,) = world.edge.connections
+        client.close(Close.TOKEN_EXPIRED, "the token has expired")
+        assert ("data", '{"code":4001,"reason":"the token has expired"}') in [each async for each in received]
+        assert world.edge.auth.authenticated == 0

@@ -222,6 +222,8 @@ class RecordApplier:
 
     def _count(self, places: Sequence[tuple[str, int]]) -> None:
         self._intake.records += len(places)
+        if self._intake.stopped is not None and self._intake.stopped[0] == self.part:
+            self._intake.stopped = None
         self._intake.last_ms = places[-1][1] or self._intake.last_ms
 
     def _refuse(self, position: str, error: DataError) -> RecordRefused | None:

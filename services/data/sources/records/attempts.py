@@ -39,8 +39,6 @@ async def keep_trying(
     )
     while True:
         began = time()
-        if health.intake is not None:
-            health.intake.stopped = None
         try:
             await attempt()
         except CheckpointMoved:

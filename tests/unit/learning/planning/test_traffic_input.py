@@ -100,7 +100,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_statistics_with_a_missing_table_are_named(tmp_path: Path) -> None:
     (tmp_path / "window.json").write_text(json.dumps({"to": "2026-01-01T00:00:00.000Z", "sets": 1}))
-    with pytest.raises(BadStatistics, match=rf"{tmp_path} cannot be used .*sets\.parquet"):
+    with pytest.raises(BadStatistics, match=rf"{tmp_path} cannot be used .*endpoints\.parquet"):
         read_input(PlanRequest(tmp_path), QUIET)
 
 

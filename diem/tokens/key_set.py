@@ -1,4 +1,4 @@
-"""Token verification keys and revoked API keys, in JWK Sets (RFC 7517, 8037)."""
+"""Token verification keys and revoked API keys, in JWK Sets (RFC 7517, 7518, 8037)."""
 
 import base64
 import binascii
@@ -20,9 +20,20 @@ MAX_ID: Final = 128
 """Longest key id in characters."""
 MIN_SECRET_BYTES: Final = 32
 """Shortest secret of HS256 (RFC 7518 section 3.2)."""
-_PUBLIC_KEY_BYTES: Final = 32
+MIN_MODULUS_BYTES, MAX_MODULUS_BYTES = 256, 512
+"""Lengths of RSA keys (RFC 7518 section 3.3): 2048 bits at least; longer ones make a check slow."""
+_COORDINATE_BYTES: Final = 32
+"""Length of an Ed25519 public key, and of a coordinate of P-256."""
+_EXPONENT: Final = "AQAB"
 
-Algorithm = Literal["EdDSA", "HS256"]
+Algorithm = Literal["EdDSA", "ES256", "RS256", "HS256"]
+_TYPES: Final[Mapping[tuple[object, object], Algorithm]] = {
+    ("oct", None): "HS256",
+    ("OKP", "Ed25519"): "EdDSA",
+    ("EC", "P-256"): "ES256",
+    ("RSA", None): "RS256",
+}
+"""Algorithms by type and curve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +44,8 @@ class TokenKey:
     """Key id; empty: verifies tokens that name no key."""
     algorithm: Algorithm
     material: bytes = field(repr=False)
-    """The Ed25519 public key (32 bytes), or the secret of HS256."""
+    """The Ed25519 public key (32 bytes), the point of P-256 (65 bytes, uncompressed), the modulus of an RSA key whose
+    exponent is 65537, or the secret of HS256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +82,7 @@ def parse_key_set(document: bytes, *, secrets: bool) -> KeySet:
         raise BadKeySet(f"it has more than {MAX_KEYS} keys")
     keys = tuple(key for each in listed if (key := _key(each, secrets=secrets)) is not None)
     if not keys:
-        raise BadKeySet("it has no key for EdDSA (kty OKP, crv Ed25519) or HS256 (kty oct)")
+        raise BadKeySet("it has no key for EdDSA (crv Ed25519), ES256 (crv P-256), RS256 (kty RSA) or HS256 (kty oct)")
     if len({key.kid for key in keys}) < len(keys):
         raise BadKeySet("two keys have the same id (kid)")
     return KeySet(keys, _revoked(found.get("revoked", {})))
@@ -84,29 +96,45 @@ def _key(jwk: Mapping[str, Any], *, secrets: bool) -> TokenKey | None:
     kid = jwk.get("kid", "")
     if not isinstance(kid, str) or len(kid) > MAX_ID:
         raise BadKeySet(f"the id (kid) of a key is not text of up to {MAX_ID} characters")
-    if algorithm == "EdDSA":
-        if "d" in jwk:
-            raise BadKeySet("it discloses a private key (d): replace the key, and publish the public half only")
-        material = _bytes(jwk.get("x"))
-        if len(material) != _PUBLIC_KEY_BYTES:
-            raise BadKeySet(f"an Ed25519 public key has {_PUBLIC_KEY_BYTES} bytes")
-    else:
-        if not secrets:
-            raise BadKeySet("it discloses a secret of HS256 (kty oct): secrets belong into a file of mode 0600")
-        material = _bytes(jwk.get("k"))
-        if len(material) < MIN_SECRET_BYTES:
-            raise BadKeySet(f"a secret of HS256 has at least {MIN_SECRET_BYTES} bytes")
-    return TokenKey(kid, algorithm, material)
+    if algorithm != "HS256" and "d" in jwk:
+        raise BadKeySet("it discloses a private key (d): replace the key, and publish the public half only")
+    if algorithm == "HS256" and not secrets:
+        raise BadKeySet("it discloses a secret of HS256 (kty oct): secrets belong into a file of mode 0600")
+    material = _material(jwk, algorithm)
+    return None if material is None else TokenKey(kid, algorithm, material)
+
+
+def _material(jwk: Mapping[str, Any], algorithm: Algorithm) -> bytes | None:
+    """Return the bytes of a key; None for an RSA key of another length or exponent, which is left out."""
+    match algorithm:
+        case "EdDSA":
+            return _coordinate(jwk.get("x"), "an Ed25519 public key")
+        case "ES256":
+            x, y = (_coordinate(jwk.get(name), "a coordinate of P-256") for name in "xy")
+            return b"\x04" + x + y
+        case "RS256":
+            modulus = _bytes(jwk.get("n"))
+            is_usual = MIN_MODULUS_BYTES <= len(modulus) <= MAX_MODULUS_BYTES and jwk.get("e") == _EXPONENT
+            return modulus if is_usual else None
+        case _:
+            secret = _bytes(jwk.get("k"))
+            if len(secret) < MIN_SECRET_BYTES:
+                raise BadKeySet(f"a secret of HS256 has at least {MIN_SECRET_BYTES} bytes")
+            return secret
+
+
+def _coordinate(text: object, noun: str) -> bytes:
+    found = _bytes(text)
+    if len(found) != _COORDINATE_BYTES:
+        raise BadKeySet(f"{noun} has {_COORDINATE_BYTES} bytes")
+    return found
 
 
 def _algorithm(jwk: Mapping[str, Any]) -> Algorithm | None:
     """Return the algorithm of a key, by its type; None if not supported."""
-    algorithm: Algorithm
-    if jwk.get("kty") == "oct":
-        algorithm = "HS256"
-    elif jwk.get("kty") == "OKP" and jwk.get("crv") == "Ed25519":
-        algorithm = "EdDSA"
-    else:
+    kind, curve = jwk.get("kty"), jwk.get("crv")
+    algorithm = _TYPES.get((kind, curve)) if isinstance(kind, str) and isinstance(curve, str | None) else None
+    if algorithm is None:
         return None
     operations = jwk.get("key_ops", ["verify"])
     verifies = jwk.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations

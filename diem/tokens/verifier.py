@@ -3,7 +3,7 @@
 PyJWT checks headers and signatures. Its import takes 0.2 s of CPU and 6 MB, and many edges never see a token:
 :func:`preload` imports it where tokens are expected, otherwise the first token does. Claims are checked here, because
 PyJWT reads the clock itself and has no prefixes. So is the spelling of signatures: PyJWT accepts padding and unused
-bits, which would give one token many cache entries.
+bits, which would give one token many cache entries; of ES256, whose signatures have a second form, it has two.
 """
 
 import base64
@@ -23,7 +23,11 @@ from diem.tokens.errors import TokenExpired, TokenInvalid, TokenRevoked
 from diem.tokens.key_set import MAX_ID, KeySet, TokenKey
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    PublicKey = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
 
 AUDIENCE: Final = "diem"
 ISSUER: Final = "diem"
@@ -90,7 +94,7 @@ class Verifier:
         self._keys: frozenset[TokenKey] = frozenset()
         self._by_id: dict[tuple[str, str], list[TokenKey]] = {}
         """By key id and algorithm; several only if issuers chose the same id."""
-        self._prepared: dict[TokenKey, Ed25519PublicKey | bytes] = {}
+        self._prepared: dict[TokenKey, PublicKey | bytes] = {}
         """Keys that have been used, in the form that PyJWT takes."""
         self._revoked: dict[TokenKey, frozenset[str]] = {}
         """Key -> the revoked API keys of its sets."""
@@ -246,15 +250,15 @@ class Verifier:
                 found = jwt.api_jws.decode_complete(token, self._key(key), algorithms=[key.algorithm])
             except jwt.InvalidSignatureError:
                 continue
-            except jwt.PyJWTError:
+            except (jwt.PyJWTError, ValueError):
                 raise TokenInvalid("its header is not valid, or its key is not usable") from None
             return _object(found["payload"], "payload"), key
         raise TokenInvalid("its signature is wrong")
 
-    def _key(self, key: TokenKey) -> "Ed25519PublicKey | bytes":
+    def _key(self, key: TokenKey) -> "PublicKey | bytes":
         prepared = self._prepared.get(key)
         if prepared is None:
-            prepared = self._prepared[key] = key.material if key.algorithm == "HS256" else _public_key(key.material)
+            prepared = self._prepared[key] = key.material if key.algorithm == "HS256" else _public_key(key)
         return prepared
 
     def _claims(self, payload: Mapping[str, Any], key: TokenKey, now: float) -> Claims:
@@ -291,10 +295,17 @@ class Verifier:
         )
 
 
-def _public_key(material: bytes) -> "Ed25519PublicKey":
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415 - as PyJWT
+def _public_key(key: TokenKey) -> "PublicKey":
+    """Return a public key; raises ValueError if it is none."""
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415 - as PyJWT
 
-    return Ed25519PublicKey.from_public_bytes(material)
+    match key.algorithm:
+        case "ES256":
+            return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), key.material)
+        case "RS256":
+            return rsa.RSAPublicNumbers(65_537, int.from_bytes(key.material)).public_key()
+        case _:
+            return ed25519.Ed25519PublicKey.from_public_bytes(key.material)
 
 
 def _decoded(segment: str) -> bytes:

@@ -3,13 +3,15 @@
 import base64
 import json
 import secrets
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from diem.tokens.key_set import TokenKey
+from diem.tokens.key_set import Algorithm, TokenKey
 
 NOW = 1_800_000_000.0
 """Unix seconds at which tests verify."""
@@ -20,19 +22,35 @@ def base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
+_GENERATE: dict[Algorithm, Callable[[], Any]] = {
+    "EdDSA": Ed25519PrivateKey.generate,
+    "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
+    "RS256": lambda: rsa.generate_private_key(65_537, 2048),
+    "HS256": lambda: secrets.token_bytes(32),
+}
+
+
 class Issuer:
     """An issuer with one key."""
 
-    def __init__(self, kid: str = "k1", algorithm: Literal["EdDSA", "HS256"] = "EdDSA", name: str = "diem") -> None:
+    def __init__(self, kid: str = "k1", algorithm: Algorithm = "EdDSA", name: str = "diem") -> None:
         self.kid = kid
         self.algorithm = algorithm
         self.name = name
-        self.private: Any = Ed25519PrivateKey.generate() if algorithm == "EdDSA" else secrets.token_bytes(32)
+        self.private: Any = _GENERATE[algorithm]()
 
     @property
     def public_bytes(self) -> bytes:
-        """The public key (32 bytes), or the secret."""
-        found: bytes = self.private if self.algorithm == "HS256" else self.private.public_key().public_bytes_raw()
+        """The public key as its :class:`TokenKey` has it, or the secret."""
+        match self.algorithm:
+            case "HS256":
+                found: bytes = self.private
+            case "ES256":
+                found = self.private.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+            case "RS256":
+                found = self.private.public_key().public_numbers().n.to_bytes(256)
+            case _:
+                found = self.private.public_key().public_bytes_raw()
         return found
 
     @property
@@ -45,8 +63,13 @@ class Issuer:
         """The key as a member of a JWK Set."""
         if self.algorithm == "HS256":
             return {"kty": "oct", "kid": self.kid, "alg": "HS256", "k": base64url(self.public_bytes)}
-        x = base64url(self.public_bytes)
-        return {"kty": "OKP", "crv": "Ed25519", "kid": self.kid, "alg": "EdDSA", "use": "sig", "x": x}
+        own = {"kid": self.kid, "alg": self.algorithm, "use": "sig"}
+        if self.algorithm == "RS256":
+            return {"kty": "RSA", **own, "n": base64url(self.public_bytes), "e": "AQAB"}
+        if self.algorithm == "ES256":
+            x, y = (base64url(self.public_bytes[start : start + 32]) for start in (1, 33))
+            return {"kty": "EC", "crv": "P-256", **own, "x": x, "y": y}
+        return {"kty": "OKP", "crv": "Ed25519", **own, "x": base64url(self.public_bytes)}
 
     def claims(self, now: float = NOW, **changes: Any) -> dict[str, Any]:
         """Return complete claims; a change to None removes one."""

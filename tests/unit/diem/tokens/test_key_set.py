@@ -24,7 +24,10 @@ def test_a_set_has_its_keys_and_revoked_api_keys() -> None:
     "other",
     [
         {"kty": "RSA", "kid": "r", "n": "AQ", "e": "AQAB"},
-        {"kty": "EC", "crv": "P-256", "kid": "e", "x": "AQ", "y": "AQ"},
+        {"kty": "RSA", "kid": "r", "n": base64url(bytes(256)), "e": "Aw"},
+        {"kty": "RSA", "kid": "r", "n": base64url(bytes(513)), "e": "AQAB"},
+        {"kty": "EC", "crv": "P-384", "kid": "e", "x": "AQ", "y": "AQ"},
+        {"kty": "EC", "crv": ["P-256"], "kid": "e", "x": "AQ", "y": "AQ"},
         {"kty": "OKP", "crv": "X25519", "kid": "x", "x": base64url(bytes(32))},
         {**Issuer("enc").jwk, "use": "enc"},
         {**Issuer("sign").jwk, "key_ops": ["sign"]},

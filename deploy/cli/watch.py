@@ -102,6 +102,7 @@ async def watch(
     Raises:
         BadName: a name is invalid. BadKeyFile: the file of the key or token is invalid.
         DataServiceUnavailable: the Data Service does not name WebSocket servers.
+        ServiceRefused: it refuses the API key, or anonymous access.
         DiemError: the server does not accept this client again.
     """
     token = credentials.token_function(service)

@@ -6,6 +6,7 @@ Commands find it by ``--url`` or ``--data``, else through the state directory of
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -152,8 +153,17 @@ class DataService:
             raise DataServiceUnavailable(self.base, str(error) or type(error).__name__) from error
 
     async def json(self, path: str, key: SharedKey | None = None) -> dict[str, Any]:
-        """GET a JSON object, with a credential if there is one. Raises ``DataServiceUnavailable`` for anything else."""
+        """GET a JSON object, with a credential if there is one.
+
+        Raises:
+            ServiceRefused: 401 or 403.
+            DataServiceUnavailable: it does not answer, or with anything else.
+        """
         reply = await self.request("GET", path, headers={} if key is None else {"Authorization": key.header})
+        if reply.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            raise ServiceRefused(
+                f"the Data Service at {self.base}", reply.status_code, f"GET {path}: {detail_of(reply)}"
+            )
         try:
             body = reply.json()
         except ValueError:
@@ -163,7 +173,7 @@ class DataService:
         return body
 
     async def endpoints(self, key: SharedKey | None = None) -> set[str]:
-        """Return the names of the catalogue, reading all of its pages. Raises ``DataServiceUnavailable``.
+        """Return the names of the catalogue, reading all of its pages. Raises as :meth:`json`.
 
         ``key`` is an API key or a client token; None: anonymous access.
         """
@@ -172,7 +182,7 @@ class DataService:
     async def versions(self, key: SharedKey | None = None) -> dict[str, int]:
         """Return the version of each endpoint in the catalogue, up to a second old.
 
-        ``key`` is as for :meth:`endpoints`. Raises ``DataServiceUnavailable``.
+        ``key`` is as for :meth:`endpoints`. Raises as :meth:`json`.
         """
         return {entry["endpoint"]: entry["version"] async for entry in self._catalogue(key)}
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
-from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges
+from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, ServiceRefused
 from deploy.clients.updates import ANONYMOUS, Credentials, client_of
 from deploy.terminal import Terminal
 from diem.links.client import TokenFunction
@@ -236,7 +236,7 @@ class LoadTest:
             return None
         try:
             return await self._service.versions(self._bearer)
-        except DataServiceUnavailable as error:
+        except (DataServiceUnavailable, ServiceRefused) as error:
             outcome.problems.append(str(error))
             return None
 

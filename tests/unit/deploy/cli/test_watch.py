@@ -103,6 +103,7 @@ async def watched(
     as_json: bool = False,
     with_data: bool = False,
     names: Sequence[str] = ("/known", "/new"),
+    service: DataService = SERVICE,
 ) -> tuple[list[str], list[str]]:
     monkeypatch.setattr("deploy.clients.updates.UpdatesClient", FakeClient)
     monkeypatch.setattr(FakeClient, "events", events)
@@ -110,7 +111,7 @@ async def watched(
     noted: list[str] = []
     with pytest.raises(DiemError, match=r"closed the connection \(4500: bad request\)"):
         await watch(
-            SERVICE,
+            service,
             names,
             printed.append,
             noted.append,
@@ -277,18 +278,23 @@ async def test_watch_reads_its_token_file_again(monkeypatch: pytest.MonkeyPatch,
     assert function() == "header.claims.signature2"
 
 
-async def test_watch_takes_a_token_that_only_servers_accept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def refuse(*_: object) -> set[str]:
-        raise ServiceRefused("the Data Service", 401, "this is no token of this service")
+@pytest.mark.parametrize("status", [401, 403])
+async def test_watch_takes_a_token_that_only_servers_accept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int
+) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/config.json":
+            return httpx.Response(200, json={"servers": FakeService.servers})
+        return httpx.Response(status, json={"detail": "no token of this service"})
 
-    monkeypatch.setattr(FakeService, "endpoints", refuse)
+    service = DataService("http://h:2", lambda: httpx.AsyncClient(transport=httpx.MockTransport(answer)))
     (tmp_path / "token").write_text("header.claims.signature")
     (tmp_path / "token").chmod(0o600)
-    _, noted = await watched(monkeypatch, [CLOSED], credentials_of(None, tmp_path / "token"))
+    _, noted = await watched(monkeypatch, [CLOSED], credentials_of(None, tmp_path / "token"), service=service)
     assert not any("catalogue" in line for line in noted)
     SharedKey.create(tmp_path / "key")
-    with pytest.raises(ServiceRefused):
-        await watch(SERVICE, ["/known"], print, print, credentials_of(tmp_path / "key", None))
+    with pytest.raises(ServiceRefused, match="at http://h:2 refuses: GET /v1/endpoints: no token of this service"):
+        await watch(service, ["/known"], print, print, credentials_of(tmp_path / "key", None))
 
 
 def test_token_file_that_others_may_read_is_refused(

@@ -118,6 +118,10 @@ class AdmittedClient:
                 request = request._replace(data=False)
         elif not self.claims.everything:
             request = self._permit(request, self.claims)
+        if wildcards := [name for name in request.endpoints if name.endswith("/*")]:
+            known = {name: version for name, version in request.endpoints.items() if not name.endswith("/*")}
+            rejected = {**request.rejected, **dict.fromkeys(wildcards, messages.NO_WILDCARDS)}
+            request = request._replace(endpoints=known, rejected=rejected)
         if request.data and session.admit_data is None:
             session.admit_data = self._admit_data
         self._edge.service.subscribe(self._client, request)

@@ -50,6 +50,8 @@ class Refusal(NamedTuple):
 
 BAD_NAME: Final = Refusal(ErrorCode.BAD_NAME, "not an endpoint name")
 """One short text for all: a reply must not be many times longer than its request (docs/protocol.md section 1)."""
+NO_WILDCARDS: Final = Refusal(ErrorCode.BAD_NAME, "no wildcards: subscribe to the collection")
+"""Of a name with ``*`` as its last segment, which would stay silent for ever."""
 FORBIDDEN: Final = Refusal(ErrorCode.FORBIDDEN, "not covered by the token")
 """The same for nonexistent endpoints, so as not to reveal their existence."""
 

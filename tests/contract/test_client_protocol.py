@@ -81,6 +81,16 @@ async def test_an_endpoint_that_does_not_exist_yet_is_registered_with_null(syste
         assert (await client.receive())["version"] == version
 
 
+async def test_a_wildcard_is_rejected_with_the_hint_to_collections(system: System) -> None:
+    async with system.client() as client:
+        answer = await client.ask({"type": "subscribe", "id": 1, "endpoints": {"/load/*": None, "/load/": None}})
+        assert answer["endpoints"] == {"/load/": None}
+        assert answer["rejected"]["/load/*"] == {
+            "code": "bad_name",
+            "message": "no wildcards: subscribe to the collection",
+        }
+
+
 async def test_a_deletion_is_an_update_with_gone(system: System) -> None:
     async with system.client() as client:
         await client.ask(subscribe(1, a=None))

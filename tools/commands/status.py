@@ -219,9 +219,16 @@ def _sources(sources: list[dict[str, Any]], gap: int) -> Table:
             ago(source.get("last_success"), now_s),
             "" if source.get("endpoints") is None else str(source["endpoints"]),
             _cell(source.get("failures")),
-            Text("; ".join(filter(None, (source.get("error"), next_attempt(source, now_s), source.get("progress"))))),
+            Text("; ".join(filter(None, (source.get("error"), next_attempt(source, now_s), *_notes(source))))),
         )
     return table
+
+
+def _notes(source: dict[str, Any]) -> Iterator[str | None]:
+    """Yield what there is to say of a source beside its error."""
+    yield source.get("progress")
+    if refused := source.get("refused"):
+        yield f"{refused} refused, the last: {source.get('last_refusal')}"
 
 
 def _source_state(source: dict[str, Any]) -> str:

@@ -84,7 +84,7 @@ class Intake:
     records: int = 0
     """Records applied, skipped ones included."""
     refused: int = 0
-    """Records skipped because they could not be stored."""
+    """Records skipped, or deliveries refused, because they could not be stored."""
     last_refusal: str = ""
     """Place and reason of the last of these."""
     lost: int = 0

@@ -44,13 +44,14 @@ class Signed(NamedTuple):
     Attributes:
         id: of the delivery, the same each time that it is sent; empty: it has none. time_s: signed time, in Unix
         seconds; 0: none. before: signed before the body. signatures: one of these must be right; of a bearer, the
-        secret itself.
+        secret itself. id_field: header field of the id.
     """
 
     id: str
     time_s: int
     before: bytes
     signatures: Sequence[bytes]
+    id_field: str
 
 
 class Scheme(NamedTuple):
@@ -78,12 +79,12 @@ class Scheme(NamedTuple):
             credential = bearer_credential(headers.get("authorization"))
             if not credential:
                 raise Unverified("it has no field Authorization: Bearer")
-            return Signed(headers.get(self.id_header, ""), 0, b"", [credential.encode()])
+            return Signed(headers.get(self.id_header, ""), 0, b"", [credential.encode()], self.id_header)
         header, id_header = self.header, self.id_header
         if self.name == "github":
             header, id_header = "x-hub-signature-256", "x-github-delivery"
         text = _field(headers, header).removeprefix("sha256=")
-        return Signed(headers.get(id_header, ""), 0, b"", [_decoded(text, self.encoding)])
+        return Signed(headers.get(id_header, ""), 0, b"", [_decoded(text, self.encoding)], id_header)
 
     def key(self, secret: str) -> bytes:
         """Return the key of a secret's text; raises BadSecret."""
@@ -125,7 +126,7 @@ def _standard(headers: Mapping[str, str], now_s: float) -> Signed:
     signatures = [_decoded(text, "base64") for version, _, text in pairs if version == "v1"]
     if not signatures:
         raise Unverified(f"{prefix}-signature has none of the version v1")
-    return Signed(id_, int(time), f"{id_}.{time}.".encode("latin-1"), signatures)
+    return Signed(id_, int(time), f"{id_}.{time}.".encode("latin-1"), signatures, f"{prefix}-id")
 
 
 def _field(headers: Mapping[str, str], name: str) -> str:

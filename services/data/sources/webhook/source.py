@@ -12,13 +12,20 @@ import structlog
 from diem.process.auth import BadKeyFile, read_secret
 from diem.process.clock import Clock
 from diem.protocol import media_types
-from services.data.errors import ChangeRefused, DataError, InvalidDataset, StoreUnavailable, TooManyEndpoints
+from services.data.errors import (
+    ChangeRefused,
+    DataError,
+    IdempotencyKeyReused,
+    InvalidDataset,
+    StoreUnavailable,
+    TooManyEndpoints,
+)
 from services.data.kinds.json_text import load
 from services.data.kinds.series.form import Point
 from services.data.large import run_sized
 from services.data.sources.records.converter import RecordConverter, SeriesPoint
 from services.data.sources.records.record import MISSING, Record, member
-from services.data.sources.source import ChangeSink, Fault, Health, Intake, fault_of
+from services.data.sources.source import ChangeSink, Fault, Health, Intake
 from services.data.sources.webhook.signatures import BadSecret, Signed
 from services.data.sources.webhook.table import WebhookConfig
 from services.data.store import Accepted, Change, IdempotencyKey
@@ -92,11 +99,14 @@ class WebhookSource:
             self.health.failed(str(error), fault=Fault.UNREACHABLE)
             raise StoreUnavailable("the secret of this webhook cannot be used", RETRY_AFTER_S) from error
         await run_sized(lambda: self._scheme.verify(signed, keys, body), len(body))
+        if self.health.fault is Fault.UNREACHABLE:
+            self.health.recovered()
 
     async def store(self, signed: Signed, headers: Mapping[str, str], body: bytes) -> list[Accepted]:
         """Store a verified delivery; return one answer for each change, once they are committed.
 
-        A delivery that was stored gets the same answer again, as long as its id is remembered.
+        A delivery that was stored gets the same answer again, as long as its id is remembered. One that is refused is
+        counted: it is a fault of its sender, not of the source.
 
         Raises:
             DataError: it cannot be stored.
@@ -112,7 +122,6 @@ class WebhookSource:
         except DataError as error:
             self._refused(signed, error)
             if self._config.on_invalid == "refuse":
-                self.health.failed(intake.last_refusal, fault=fault_of(error))
                 raise
             accepted = []
         intake.records += 1
@@ -130,6 +139,8 @@ class WebhookSource:
             return await (await self._sink.enqueue(changes, None, key=self._key(signed, body)))
         except ChangeRefused as error:
             raise error.refusal from error
+        except IdempotencyKeyReused:
+            raise IdempotencyKeyReused(f"the {signed.id_field} {signed.id[:40]!r} was used for another body") from None
 
     def _keys(self) -> list[bytes]:
         """Return the keys of all secrets; raises BadKeyFile, BadSecret."""
@@ -189,8 +200,8 @@ class WebhookSource:
         assert intake is not None  # noqa: S101  # by the constructor
         intake.refused += 1
         intake.last_refusal = f"delivery {signed.id[:64]}: {error}" if signed.id else f"a delivery: {error}"
-        if self._config.on_invalid == "skip" and intake.refused & (intake.refused - 1) == 0:
-            _logger.warning("delivery skipped", source=self.name, error=intake.last_refusal, skipped=intake.refused)
+        if intake.refused & (intake.refused - 1) == 0:
+            _logger.warning("delivery refused", source=self.name, error=intake.last_refusal, refused=intake.refused)
 
 
 def _attributes(headers: Mapping[str, str]) -> dict[str, str]:

@@ -119,6 +119,13 @@ def test_status_shows_the_progress_of_a_source(capsys: pytest.CaptureFixture[str
     assert " ".join(row).endswith(" 3 of 9 days")
 
 
+def test_status_shows_what_a_source_has_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    working = {"name": "shop", "type": "webhook", "ok": True, "error": None, "last_success": None, "failures": 0}
+    refusal = {"refused": 2, "last_refusal": "delivery 17: {data/id} is missing"}
+    *_, row = shown(capsys, process("data", report={"ready": True, "sources": [working | refusal]}))
+    assert " ".join(row) == "shop webhook ok - 0 2 refused, the last: delivery 17: {data/id} is missing"
+
+
 def test_status_shows_type_last_success_and_endpoints_of_a_source(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

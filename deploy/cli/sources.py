@@ -99,7 +99,7 @@ def replay_command(
             table.add_row(Text(each), Text(position))
         plain_console().print(table if answer["positions"] else Text(f"{name} has not stored a record yet"))
         if (stopped := answer["stopped"]) is not None:
-            plain_console().print(Text(f"stopped in {stopped['part']}, before {stopped['after']}: {answer['error']}"))
+            plain_console().print(Text(f"stopped: {answer['error'] or stopped['part']}"))
 
     return run_change(replay)
 

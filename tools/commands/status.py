@@ -219,14 +219,21 @@ def _sources(sources: list[dict[str, Any]], gap: int) -> Table:
             ago(source.get("last_success"), now_s),
             "" if source.get("endpoints") is None else str(source["endpoints"]),
             _cell(source.get("failures")),
-            Text("; ".join(filter(None, (source.get("error"), next_attempt(source, now_s), *_notes(source))))),
+            Text("; ".join(_notes(source, now_s))),
         )
     return table
 
 
-def _notes(source: dict[str, Any]) -> Iterator[str | None]:
-    """Yield what there is to say of a source beside its error."""
-    yield source.get("progress")
+def _notes(source: dict[str, Any], now_s: float) -> Iterator[str]:
+    """Yield what there is to say of a source: its error, its next attempt, and what it has read since its start."""
+    yield from filter(None, (source.get("error"), next_attempt(source, now_s), source.get("progress")))
+    if source.get("records") is not None:
+        yield amount(source["records"], "record")
+        if source.get("last_record"):
+            yield f"the last {ago(source['last_record'], now_s)}"
+        for name in ("lag", "lost", "resets"):
+            if source.get(name) or (name == "lag" and source.get(name) == 0):
+                yield f"{name} {source[name]:,}"
     if refused := source.get("refused"):
         yield f"{refused} refused, the last: {source.get('last_refusal')}"
 

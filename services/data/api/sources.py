@@ -44,6 +44,8 @@ def source_routes(sources: SourceRunner, store: Store) -> Sequence[Route]:
             found = dict([intake.stopped])
         else:
             given = wanted["from"]
+            if given != START and "part" not in wanted and len(await store.reader.positions(source.name)) > 1:
+                raise InvalidDataset(f"{source.name} has several parts: name the one with this position (part)")
             parts = [wanted["part"]] if "part" in wanted else [*await store.reader.positions(source.name)]
             found = {
                 part: "" if given == START else await sources.position_at(source.name, part, given) for part in parts

@@ -247,7 +247,10 @@ class SourceRunner:
                 running.cancel()
                 await asyncio.wait({running})
             for part, position in positions.items():
-                await _store_position(store, name, part, position)
+                before = await _store_position(store, name, part, position)
+                _logger.warning("source goes on elsewhere", source=name, part=part, before=before, after=position)
+            if (intake := self.change_source(name).health.intake) is not None:
+                intake.stopped = None
         finally:
             resume.set()
             del self._resumptions[name]
@@ -329,14 +332,15 @@ class SourceRunner:
             yield metrics.SOURCE_UNPOLLED.sample(interest.refused, interest.name)
 
 
-async def _store_position(store: Store, source: str, part: str, position: str) -> None:
+async def _store_position(store: Store, source: str, part: str, position: str) -> str | None:
+    """Store a position; return the one before."""
     while True:
         before = (await store.reader.positions(source)).get(part)
         write = Write([], source, checkpoint=Checkpoint(part, before, position))
         # The last changes of a source that was stopped may be before it in the queue.
         with suppress(CheckpointMoved):
             await (await store.writer.queue(write))
-            return
+            return before
 
 
 class _StoreSink:

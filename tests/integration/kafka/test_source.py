@@ -183,7 +183,7 @@ async def test_a_record_that_is_no_json_stops_the_source_or_is_skipped(
             assert running.intake.refused == 1
             assert "not JSON" in running.intake.last_refusal
         else:
-            await running.failed("/0, before ")
+            await running.failed("/0, offset ")
             assert "not JSON" in str(running.source.health.error)
             assert running.store.index.names == ["/t/a"]
 

@@ -34,6 +34,11 @@ class Position(NamedTuple):
         return f"{self.topic_id}:{self.offset}"
 
     @classmethod
+    def place_of(cls, text: str) -> str:
+        """Return the place of the record before a position."""
+        return f"offset {cls.parse(text).offset - 1}"
+
+    @classmethod
     def parse(cls, text: str) -> Self:
         """Parse a stored position; raises InvalidDataset."""
         topic_id, _, offset = text.rpartition(":")

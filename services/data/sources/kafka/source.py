@@ -138,6 +138,7 @@ class KafkaSource:
                 skips=self._table.on_invalid == "skip",
                 part=partition.part,
                 position=str(beginning.position),
+                place_of=Position.place_of,
             )
             for partition, beginning in begins.items()
         }
@@ -243,7 +244,7 @@ class KafkaSource:
                 good.append(record)
             except DataError as error:
                 place = f"{record.names['topic']}/{record.names['partition']}"
-                faults.append(f"{place}, before {record.position.rpartition(':')[2]}: {error}")
+                faults.append(f"{place}, {Position.place_of(record.position)}: {error}")
         applier = RecordApplier(self._converter, sink, self.health, skips=False, part=SAMPLED, position=None)
         await applier.apply(good)
         await applier.flush()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
@@ -40,12 +40,14 @@ class Converter(Protocol):
 class RecordRefused(DataError):
     """A record that cannot be stored, of a source that stops there (``on_invalid``)."""
 
-    template = "{part}, before {position}: {reason}"
+    template = "{part}, {place}: {reason}"
     code = "record_refused"
 
     part: str
     position: str
     """After the record."""
+    place: str
+    """Of the record, for people."""
     reason: str
 
 
@@ -80,6 +82,7 @@ class RecordApplier:
         skips: whether refused records are skipped; otherwise they are an error.
         part: of the source's input, such as a partition.
         position: where the records begin, as it is stored; None: nothing is stored.
+        place_of: returns the place of a record, for people, by the position after it.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class RecordApplier:
         skips: bool,
         part: str,
         position: str | None,
+        place_of: Callable[[str], str] = "before {}".format,
     ) -> None:
         self.part = part
         self._position = position
@@ -100,6 +104,7 @@ class RecordApplier:
         self._intake = health.intake = health.intake or Intake()
         self._name = health.name
         self._skips = skips
+        self._place_of = place_of
         self._in_flight: deque[tuple[_Batch, str | None, asyncio.Future[list[Accepted]]]] = deque()
         """Batches, the positions before them, and their answers."""
 
@@ -228,7 +233,7 @@ class RecordApplier:
 
     def _refuse(self, position: str, error: DataError) -> RecordRefused | None:
         """Count a refused record; return the error that stops the source, if that is its policy."""
-        refusal = RecordRefused(self.part, position, str(error))
+        refusal = RecordRefused(self.part, position, self._place_of(position), str(error))
         intake = self._intake
         if not self._skips:
             return refusal

@@ -13,7 +13,7 @@ RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 30.0
 STABLE_S: Final = 30.0
 """An attempt that lasted as long is followed by a short pause."""
-GO_ON: Final = "correct the record or what diem.toml says of it, or skip it by `diem sources replay NAME --skip`"
+GO_ON: Final = "correct the record or what diem.toml says of it, or skip it by `diem sources replay {} --skip`"
 
 
 class InputFailed(DataError):
@@ -46,7 +46,7 @@ async def keep_trying(
         except RecordRefused as error:
             if health.intake is not None:
                 health.intake.stopped = error.part, error.position
-            health.failed(f"{error}: {GO_ON}", fault=Fault.INVALID)
+            health.failed(f"{error}: {GO_ON.format(health.name)}", fault=Fault.INVALID)
         except TooManyEndpoints as error:
             health.failed(str(error), fault=Fault.STORE)
         except InputFailed as error:

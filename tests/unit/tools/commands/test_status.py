@@ -126,6 +126,13 @@ def test_status_shows_what_a_source_has_refused(capsys: pytest.CaptureFixture[st
     assert " ".join(row) == "shop webhook ok - 0 2 refused, the last: delivery 17: {data/id} is missing"
 
 
+def test_status_shows_what_a_source_of_records_has_read(capsys: pytest.CaptureFixture[str]) -> None:
+    read = {"records": 1, "lag": 0, "refused": 2, "lost": 0, "last_refusal": "a/0, offset 7: x"}
+    source = {"name": "orders", "ok": True, "error": None, "last_success": None, "failures": 0, **read}
+    out = " ".join(word for row in shown(capsys, process("data", report={"sources": [source]})) for word in row)
+    assert "1 record; lag 0; 2 refused, the last: a/0, offset 7: x" in out
+
+
 def test_status_shows_type_last_success_and_endpoints_of_a_source(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

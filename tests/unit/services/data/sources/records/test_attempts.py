@@ -32,7 +32,11 @@ async def health_after(error: DataError, attempts: int = 1) -> tuple[Health, lis
 @pytest.mark.parametrize(
     ("error", "fault", "text"),
     [
-        (RecordRefused("0", "11", "{id} is missing"), Fault.INVALID, "0, before 11: .*--skip"),
+        (
+            RecordRefused("0", "11", "before 11", "{id} is missing"),
+            Fault.INVALID,
+            "0, before 11: .*replay orders --skip",
+        ),
         (TooManyEndpoints("the store may hold 5 endpoints"), Fault.STORE, "may hold 5"),
         (StoreUnavailable("the disk is full"), Fault.STORE, "disk is full"),
         (InputFailed("no broker at a:1"), Fault.UNREACHABLE, "no broker"),

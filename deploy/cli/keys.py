@@ -9,7 +9,7 @@ import typer
 from deploy.cli.options import StateDirOption, run_change, run_interactive
 from deploy.cli.times import parse_span
 from deploy.clients.data_service import AdminService, admin_service
-from deploy.system.state_dir import StateDir
+from deploy.system.state_dir import NotUp, StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
 from diem.errors import ConfigurationError
 from diem.process.key_ring import KeyRing
@@ -248,8 +248,15 @@ def rotate_command(
 
 
 def local_admin(state_dir: Path, url: str | None, key_file: Path | None) -> AdminService:
-    """Return the administration of a Data Service, by the options of the commands."""
+    """Return the administration of a Data Service, by the options of the commands.
+
+    Raises:
+        NotUp: neither an address nor a key is given, and the state directory has no keys.
+        BadKeyFile, BadUrl: the file or the address is invalid.
+    """
     state = StateDir(state_dir)
+    if url is None and key_file is None and not state.internal_key_file.exists():
+        raise NotUp(state.path)  # usually a wrong directory, in which a missing key would mislead
     return admin_service(state, url, KeyRing.load(key_file or state.internal_key_file))
 
 

@@ -65,10 +65,18 @@ def test_a_file_that_is_no_key_or_a_directory_of_everybody_is_refused(
     assert "Not a directory" in capsys.readouterr().err
 
 
+def test_wrong_state_directory_is_named_before_its_keys(diem: Diem, capsys: pytest.CaptureFixture[str]) -> None:
+    assert diem("keys", "list") == 1
+    error = capsys.readouterr().err
+    assert "diem is not up in " in error
+    assert "give its --state-dir" in error
+    assert "internal.key" not in error
+
+
 def test_who_needs_a_key_that_is_missing_is_told_where_it_comes_from(
     diem: Diem, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments in (("run", "broadcast"), ("run", "websocket"), ("keys", "list")):
+    for arguments in (("run", "broadcast"), ("run", "websocket"), ("keys", "list", "--data", "http://h:9080")):
         assert diem(*arguments) == 2
         error = capsys.readouterr().err
         assert (

@@ -84,9 +84,10 @@ async def internal_service(
 ) -> AsyncIterator[InternalListener]:
     """Serve health, metrics, ``/status``, channels, pages and a fallback internally while the block runs.
 
-    ``status`` returns the service's own fields; name, process id, versions, uptime, refused clients, and peers with
-    another key are added. ``channels``, ``pages``, ``reads`` and ``fallback`` are those of :class:`InternalListener`,
-    which is yielded once it accepts connections. ``on_reload`` registers a function to call on SIGHUP.
+    ``status`` returns the service's own fields; name, process id, versions, uptime, refused clients, peers with another
+    key, and the reason not to be ready are added. ``channels``, ``pages``, ``reads`` and ``fallback`` are those of
+    :class:`InternalListener`, which is yielded once it accepts connections. ``on_reload`` registers a function to call
+    on SIGHUP.
 
     Raises:
         PortInUse: another process has the port.
@@ -107,6 +108,7 @@ async def internal_service(
             "clock": round(time.time(), 3),
             "refused": security_log.refused(),
             "keys_refused": refused_peers.keys_refused(),
+            "why_not_ready": _with_refused_keys(ready()),
             **status(),
         },
         channels=channels,

@@ -68,6 +68,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "uptime_seconds": round(time.monotonic() - started, 1),
             "clock": round(time.time(), 3),
             "url": f"ws://{plan.host}:{plan.port}/ws",
+            "why_not_ready": composite.why_not_ready(),
             **composite.status(),
         },
         channels={PATH: ControlChannel(lambda: composite.pairs, composite.scale, settings.most_pairs)},

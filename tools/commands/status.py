@@ -123,12 +123,12 @@ def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[T
 
 
 def fault_lines(status: dict[str, Any]) -> Iterator[Text]:
-    """Yield the failures and refusals reported by processes, a line each."""
+    """Yield the failures and refusals reported by processes, and why some are not ready: a line each."""
     for name, process in with_children(status["processes"]):
         report = process["report"] or {}
         publisher = report.get("publisher") or {}
-        texts = (_clock(report), report.get("failure"), publisher.get("failure"), *(publisher.get("warnings") or ()))
-        for text in texts:
+        failures = (report.get("why_not_ready"), report.get("failure"), publisher.get("failure"))
+        for text in dict.fromkeys((_clock(report), *failures, *(publisher.get("warnings") or ()))):
             if text:
                 yield Text(f"{name}: {text}")
 

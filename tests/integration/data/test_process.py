@@ -89,6 +89,7 @@ async def test_a_store_replaced_by_an_old_copy_is_not_ready(tmp_path: Path) -> N
     ):
         assert (await http.get(f"{process.internal}/readyz")).status_code == 200
         status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
+        assert status["why_not_ready"] is None
         async with _feed(process) as reader:
             await reader.send(feed.encode(feed.Resume(status["store"], {feed.STORE: 100})), text=True)
             with contextlib.suppress(websockets.ConnectionClosed):
@@ -96,6 +97,8 @@ async def test_a_store_replaced_by_an_old_copy_is_not_ready(tmp_path: Path) -> N
         ready = await http.get(f"{process.internal}/readyz")
         assert ready.status_code == 503
         assert "older copy" in ready.text
+        status = (await http.get(f"{process.internal}/status", headers=process.shared)).json()
+        assert f"{status['why_not_ready']}\n" == ready.text
 
 
 async def test_health_status_and_metrics(tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ async def test_composite_runs_from_its_environment_scales_and_stops_in_order(tmp
     variables = {"DIEM_COMPOSITE_PAIRS": "1", "DIEM_HEALTH_PORT": str(health), "DIEM_STATE_DIR": str(state)}
     async with running(tmp_path, **variables) as composite:
         await until_ready(composite)
+        assert "why_not_ready" in orjson.loads(await composite.page("/status"))
         assert (state / "composite-1.ports.json").exists()
         # A child that does not answer for a second has no status until it is polled again.
         async with asyncio.timeout(PATIENCE_S):

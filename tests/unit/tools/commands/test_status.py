@@ -45,6 +45,19 @@ def test_status_has_a_line_for_each_fault_that_a_process_reports() -> None:
     ]
 
 
+def test_status_has_the_reason_of_a_process_that_is_not_ready_once() -> None:
+    reasons: dict[str, dict[str, Any]] = {
+        "bridge-1": {"ready": False, "why_not_ready": "there is no topic nosuch"},
+        "data": {"ready": False, "why_not_ready": "the disk is full", "failure": "the disk is full"},
+        "websocket-1": {"ready": True, "why_not_ready": None},
+    }
+    processes = [process(name, report=report) for name, report in reasons.items()]
+    assert [str(line) for line in fault_lines({"processes": processes})] == [
+        "bridge-1: there is no topic nosuch",
+        "data: the disk is full",
+    ]
+
+
 def test_status_names_a_clock_that_is_off() -> None:
     differences = {"data": 5400.2, "websocket-1": -95.0, "websocket-2": 0.4, "nginx": None}
     processes = [process(name, report={"clock_difference": off}) for name, off in differences.items()]

@@ -29,6 +29,8 @@ from diem.protocol.compatibility import UNANNOUNCED
 from diem.protocol.partition_map import HOT
 
 STATUS_EVERY_S: Final = 1.0
+UNVERIFIED_S: Final = 3600.0
+"""Time for which a delivery without a valid signature is shown: it may be of anybody."""
 CLOCKS_S: Final = 1.0
 """Clock difference from which it is shown."""
 
@@ -236,6 +238,10 @@ def _notes(source: dict[str, Any], now_s: float) -> Iterator[str]:
                 yield f"{name} {source[name]:,}"
     if refused := source.get("refused"):
         yield f"{refused} refused, the last: {source.get('last_refusal')}"
+    at = source.get("last_unverified_at")
+    if at and now_s - datetime.fromisoformat(at).timestamp() < UNVERIFIED_S:
+        deliveries = f"{source['unverified']} unverified deliver{'y' if source['unverified'] == 1 else 'ies'}"
+        yield f"{deliveries}, the last {ago(at, now_s)}: {source.get('last_unverified')}"
 
 
 def _source_state(source: dict[str, Any]) -> str:

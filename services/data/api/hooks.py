@@ -46,6 +46,7 @@ class HooksApi:
         try:
             return await self._accept(hook, request)
         except Unverified as error:
+            hook.count_unverified(error)
             address = client_address(request.scope)
             kind, name = SecurityEvent.WRONG_SIGNATURE, f"webhook {hook.name}"
             security_log.record(kind, address=address, key_name=name, code=401, detail=error.reason)

@@ -87,6 +87,12 @@ class Intake:
     """Records skipped, or deliveries refused, because they could not be stored."""
     last_refusal: str = ""
     """Place and reason of the last of these."""
+    unverified: int = 0
+    """Deliveries of a webhook without a valid signature."""
+    last_unverified: str = ""
+    """Reason of the last of these."""
+    last_unverified_ms: int = 0
+    """Its time, in Unix ms; 0: none."""
     lost: int = 0
     """Records that the origin no longer had when they were to be read."""
     last_ms: int = 0
@@ -104,6 +110,9 @@ class Intake:
             "records": self.records,
             "refused": self.refused,
             "last_refusal": self.last_refusal or None,
+            "unverified": self.unverified,
+            "last_unverified": self.last_unverified or None,
+            "last_unverified_at": iso(self.last_unverified_ms) if self.last_unverified_ms else None,
             "lost": self.lost,
             "last_record": iso(self.last_ms) if self.last_ms else None,
             "lag": self.lag,

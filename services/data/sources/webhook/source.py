@@ -26,7 +26,7 @@ from services.data.large import run_sized
 from services.data.sources.records.converter import RecordConverter, SeriesPoint
 from services.data.sources.records.record import MISSING, Record, member
 from services.data.sources.source import ChangeSink, Fault, Health, Intake
-from services.data.sources.webhook.signatures import BadSecret, Signed
+from services.data.sources.webhook.signatures import BadSecret, Signed, Unverified
 from services.data.sources.webhook.table import WebhookConfig
 from services.data.store import Accepted, Change, IdempotencyKey
 
@@ -101,6 +101,14 @@ class WebhookSource:
         await run_sized(lambda: self._scheme.verify(signed, keys, body), len(body))
         if self.health.fault is Fault.UNREACHABLE:
             self.health.recovered()
+
+    def count_unverified(self, error: Unverified) -> None:
+        """Count a delivery without a valid signature; the source stays well, since anybody may send one."""
+        intake = self.health.intake
+        assert intake is not None  # noqa: S101  # by the constructor
+        intake.unverified += 1
+        intake.last_unverified = error.reason
+        intake.last_unverified_ms = self._clock.wall_ms()
 
     async def store(self, signed: Signed, headers: Mapping[str, str], body: bytes) -> list[Accepted]:
         """Store a verified delivery; return one answer for each change, once they are committed.

@@ -146,6 +146,19 @@ def test_status_shows_what_a_source_of_records_has_read(capsys: pytest.CaptureFi
     assert "1 record; lag 0; 2 refused, the last: a/0, offset 7: x" in out
 
 
+@pytest.mark.parametrize(("minutes", "is_shown"), [(0, True), (59, True), (61, False)])
+def test_status_shows_unverified_deliveries_for_an_hour(
+    capsys: pytest.CaptureFixture[str], minutes: int, is_shown: bool
+) -> None:
+    at = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
+    working = {"name": "shop", "type": "webhook", "ok": True, "error": None, "last_success": None, "failures": 0}
+    found = {"unverified": 3, "last_unverified": "of another secret", "last_unverified_at": at}
+    *_, row = shown(capsys, process("data", report={"ready": True, "sources": [working | found]}))
+    note = " ".join(row).removeprefix("shop webhook ok - 0")
+    assert note.startswith(" 3 unverified deliveries, the last ") == is_shown
+    assert note.endswith("s ago: of another secret") == is_shown
+
+
 def test_status_shows_type_last_success_and_endpoints_of_a_source(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

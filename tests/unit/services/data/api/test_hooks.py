@@ -211,7 +211,12 @@ async def test_an_unverified_delivery_is_401_and_a_security_event(serving: Servi
         assert [(line["address"], line["key_name"], line["detail"]) for line in found] == [
             ("192.0.2.7", "webhook shop", "it has no field webhook-id")
         ]
-        assert hooks.status["ok"]
+        hooks.clock.advance(1)
+        await hooks.deliver("shop", ORDER, secret="whsec_" + "A" * 32)
+        status = hooks.status
+        assert (status["ok"], status["unverified"]) == (True, 4)
+        assert status["last_unverified"] == "the signature is of another secret, or of another body"
+        assert status["last_unverified_at"] == "2023-11-14T22:13:21.000Z"
         assert not hooks.store.index.names
 
 

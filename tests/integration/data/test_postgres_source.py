@@ -447,7 +447,12 @@ async def test_a_row_that_cannot_be_stored_stops_the_source_or_is_skipped(shop: 
     ("statements", "fields", "error"),
     [
         ([], {}, "there is no publication shop in this database: CREATE PUBLICATION"),
-        ([PUBLISH], {"tables": {"b": {}}}, "the publication has no table public.b: ALTER PUBLICATION"),
+        ([PUBLISH], {"tables": {"b": {}}}, "the database has no table public.b: correct the keys of [source.tables]"),
+        (
+            ["CREATE PUBLICATION shop FOR TABLE a", "CREATE TABLE b (id int PRIMARY KEY)"],
+            {"tables": {"b": {}}},
+            'the publication has no table public.b: ALTER PUBLICATION "shop" ADD TABLE "public"."b"',
+        ),
         ([PUBLISH], {"endpoint": "/shop/{nr}"}, "public.a has no column nr (key: endpoint); it has id, n"),
         ([PUBLISH], {"endpoint": "/shop/{n}"}, "does not have n, which endpoint needs: ALTER TABLE"),
         ([PUBLISH, "ALTER TABLE a REPLICA IDENTITY NOTHING"], {}, 'ALTER TABLE "public"."a" REPLICA IDENTITY FULL'),
@@ -463,6 +468,16 @@ async def test_a_row_that_cannot_be_stored_stops_the_source_or_is_skipped(shop: 
             'GRANT SELECT ON "public"."a" TO "{r}"',
         ),
         ([], {"database": "none"}, "the database cannot be reached"),
+        (
+            ["CREATE ROLE {r} LOGIN PASSWORD 'another'"],
+            {"role": True},
+            'failed for user "{r}": is the file of the key password right?',
+        ),
+        (
+            ["CREATE ROLE {r} LOGIN PASSWORD '{p}'"],
+            {"role": True, "password": None},
+            'refuses the login: password authentication failed for user "{r}": is the key password missing?',
+        ),
     ],
 )
 async def test_a_trial_names_what_is_missing(

@@ -135,6 +135,13 @@ async def published_tables(session: Session, publication: str) -> list[Published
     ]
 
 
+async def has_table(session: Session, schema: str, table: str) -> bool:
+    """Return whether the database has a table; raises InputFailed."""
+    query = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = $2)"
+    with failures("the tables cannot be read"):
+        return bool(await session.fetchval(query, schema, table))
+
+
 async def array_and_domain_types(session: Session) -> dict[int, ColumnType]:
     """Return the types that are made of others; raises InputFailed."""
     with failures("the types cannot be read"):

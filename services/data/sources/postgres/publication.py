@@ -119,10 +119,14 @@ class PublicationReader:
         config = self._config
         published = await catalog.published_tables(session, str(config.publication))
         if missing := config.tables.keys() - {each.name for each in published}:
-            name = min(missing)
+            schema, _, table = (name := min(missing)).partition(".")
+            if not await catalog.has_table(session, schema, table):
+                raise InputFailed(
+                    f"the database has no table {name}: correct the keys of [source.tables], or create it"
+                )
             raise InputFailed(
-                f"the publication has no table {name}: "
-                f"ALTER PUBLICATION {catalog.quoted(str(config.publication))} ADD TABLE {name}"
+                f"the publication has no table {name}: ALTER PUBLICATION {catalog.quoted(str(config.publication))} "
+                f"ADD TABLE {catalog.quoted(schema)}.{catalog.quoted(table)}"
             )
         return [each for each in published if config.of_table(each.schema, each.table) is not None]
 

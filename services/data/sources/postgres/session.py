@@ -38,10 +38,17 @@ def settings(config: PostgresConfig) -> dict[str, str]:
 
 async def connect(config: PostgresConfig) -> Any:  # noqa: ANN401  # asyncpg's connection
     """Open a session; raises InputFailed."""
+    password, kept = secret(config), settings(config)
     with failures("the database cannot be reached"):
-        return await asyncpg.connect(
-            config.url, **secret(config), timeout=CONNECT_S, server_settings=settings(config), statement_cache_size=0
-        )
+        try:
+            return await asyncpg.connect(
+                config.url, **password, timeout=CONNECT_S, server_settings=kept, statement_cache_size=0
+            )
+        except asyncpg.InvalidAuthorizationSpecificationError as error:
+            hint = ""
+            if isinstance(error, asyncpg.InvalidPasswordError):
+                hint = f": {'is the file of the key password right' if password else 'is the key password missing'}?"
+            raise InputFailed(f"the database refuses the login: {error.args[0]}{hint}") from error
 
 
 async def history(session: Any) -> str:  # noqa: ANN401  # asyncpg's connection

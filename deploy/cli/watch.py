@@ -111,6 +111,9 @@ async def watch(
         raise DataServiceUnavailable(service.base, "its configuration has no WebSocket server")
     for name in await _unlisted(service, names, credentials):
         note(f"{name} is not in the catalogue yet: watching it anyway")
+    for name in names:
+        if with_data and endpoints.is_collection(name):
+            note(f"{name} is a collection, whose data are its members: for the value of one, watch {name}NAME")
     printer = EventPrinter(write, note, as_json=as_json)
     closed: Event | None = None
     live: bool | None = None

@@ -202,6 +202,15 @@ async def test_collections_are_not_expected_in_the_catalogue(monkeypatch: pytest
     assert not any("catalogue" in line for line in noted)
 
 
+@pytest.mark.parametrize("with_data", [True, False])
+async def test_where_the_values_of_a_collection_are_is_noted_with_data(
+    monkeypatch: pytest.MonkeyPatch, *, with_data: bool
+) -> None:
+    _, noted = await watched(monkeypatch, [CLOSED], names=["/known", "/game/"], with_data=with_data)
+    notes = [line for line in noted if "for the value of one, watch" in line]
+    assert [line.rpartition(" ")[2] for line in notes] == ["/game/NAME"] * with_data
+
+
 def test_bytes_are_base64_in_json() -> None:
     event = Event("update", "/a", 5, time="1970-01-01T00:00:00.006Z", media_type="image/png", value=b"\x89PNG")
     found = as_object(event)

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from deploy.invocation import diem_command, pasteable
 from deploy.page_address import data_view
-from deploy.topology import Topology
+from deploy.topology import Topology, kafka_users
+from deploy.topology.kafka_users import directory_of
 
 DEFAULT_STATE_DIR: Final = Path(".diem")
 WIDTH_OF_FILES: Final = 240
@@ -131,6 +132,8 @@ class Terminal:
 
         ``operator`` is the URL of the operator page, and the file with its key.
         """
+        topic, brokers, kafka = topology.topic, ",".join(topology.local_brokers), directory_of(state_dir)
+        login = f"{kafka_users.PROTOCOL}, {kafka_users.MECHANISM}; login in {kafka / kafka_users.TOOLS_FILE}"
         where = () if state_dir == DEFAULT_STATE_DIR.absolute() else ("--state-dir", str(state_dir))
         rows = [
             *(("Page", f"{origin}/") for origin in topology.public.own_origins),
@@ -141,8 +144,12 @@ class Terminal:
             *(("WebSocket", url) for url in topology.client_urls(topology.servers)),
             *(("Metadata", url) for url in topology.metadata_urls),
             *([] if operator is None else [("Operator", f"{operator[0]} (sign in with {operator[1]})")]),
+            *([("Kafka", f"{brokers} ({login})")] if brokers else []),
             ("Logs", str(state_dir / "logs")),
-            ("Write", diem_command("put", *where, "/my/endpoint", "FILE.json")),
+            (
+                "Write",
+                diem_command("put", *where, "/my/endpoint", "FILE.json") if topic is None else f"to topic {topic}",
+            ),
             ("Watch", diem_command("watch", *where, "/my/endpoint")),
             ("Status", diem_command("status", *where)),
             ("Stop", "Ctrl-C"),

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deploy.topology.kafka_users import MECHANISM, PROTOCOL, KafkaUser
+from deploy.topology.kafka_users import MECHANISM, PROTOCOL, TOOLS_FILE, KafkaUser
 from diem.process.auth import MAX_CHARACTERS, SharedKey, check_key, read_private
 from diem.process.private_files import replace_private
 
 CERTIFICATE_NAME: Final = "diem-broker"
 """Common name in the certificate, which makes brokers and the operator's tool super users at controllers."""
 _CERTIFICATE_FILE: Final = "controllers.pem"
-_TOOLS_FILE: Final = "operator.properties"
 _MAX_PEM_BYTES: Final = 64 * 1024
 
 
@@ -48,7 +47,7 @@ class BrokerCredentials:
         read_private(certificate, _MAX_PEM_BYTES)
         login = jaas(KafkaUser.OPERATOR, password_of(KafkaUser.OPERATOR, directory))
         lines = (f"security.protocol={PROTOCOL}", f"sasl.mechanism={MECHANISM}", f"sasl.jaas.config={login}")
-        replace_private(directory / _TOOLS_FILE, "".join(f"{line}\n" for line in lines).encode(), sync=True)
+        replace_private(directory / TOOLS_FILE, "".join(f"{line}\n" for line in lines).encode(), sync=True)
         return cls(certificate, password_of(KafkaUser.BROKER, directory))
 
 

@@ -12,6 +12,9 @@ PROTOCOL: Final = "SASL_PLAINTEXT"
 MECHANISM: Final = "SCRAM-SHA-256"
 """SASL mechanism of clients (RFC 7677): both ends prove knowledge of the password without sending it."""
 
+TOOLS_FILE: Final = "operator.properties"
+"""File of the operator's login for Kafka's own tools, in the local Kafka's directory."""
+
 
 class KafkaUser(StrEnum):
     """Users of a local Kafka."""

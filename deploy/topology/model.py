@@ -86,6 +86,16 @@ class Topology:
     """Services for clients to locate endpoints; empty if not needed."""
     public: PublicAddress = field(default_factory=PublicAddress)
 
+    @property
+    def topic(self) -> str | None:
+        """The topic that is served as it is; None without one."""
+        return next((p.env["DIEM_KAFKA_TOPIC"] for p in self.processes if p.env.get("DIEM_KAFKA_TOPIC")), None)
+
+    @property
+    def local_brokers(self) -> tuple[str, ...]:
+        """Addresses of the brokers among the processes."""
+        return tuple(f"{p.ports.host}:{p.ports.public}" for p in self.processes if p.process == "kafka")
+
     def active(self, servers: int) -> tuple[Planned, ...]:
         """Return the processes for ``servers`` servers."""
         return tuple(p for p in self.processes if p.process not in SCALED or p.number <= servers)

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from deploy.terminal import Terminal
-from deploy.topology import Mode, Ports, Programs, PublicAddress, Topology, compose, sizes_of, slots
+from deploy.topology import KafkaTopology, Mode, Ports, Programs, PublicAddress, Topology, compose, sizes_of, slots
 from tests.support.patience import PATIENCE_S
-from tests.unit.deploy.topology.topologies import options_of
+from tests.unit.deploy.topology.topologies import CLUSTER, SERVED, options_of
 
 
 def single() -> Topology:
     return topology(Mode.SINGLE)
 
 
-def topology(mode: Mode, *origins: str) -> Topology:
-    options = options_of(mode, Path("/state"), public=PublicAddress(origins=origins))
+def topology(mode: Mode, *origins: str, kafka: KafkaTopology = CLUSTER) -> Topology:
+    options = options_of(mode, Path("/state"), public=PublicAddress(origins=origins), kafka=kafka)
     ports = {slot.name: Ports(slot.public, slot.internal) for slot in slots(mode, sizes_of(options))}
     return compose(options, ports, Programs(("diem",)))
 
@@ -57,6 +57,21 @@ def test_announcement_has_the_operator_page_with_its_key_if_there_is_one(capsys:
     assert "http://localhost:8090/admin (sign in with /s/operator.key)" in capsys.readouterr().out
     Terminal().announce(single(), Path("/s"), 1.0)
     assert "Operator" not in capsys.readouterr().out
+
+
+def test_announcement_has_the_address_and_the_login_of_local_brokers(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal().announce(topology(Mode.X, kafka=KafkaTopology(brokers=1)), Path("/state"), 1.0)
+    login = "SASL_PLAINTEXT, SCRAM-SHA-256; login in /state/kafka/operator.properties"
+    assert f"Kafka      127.0.0.1:9092 ({login})\n" in capsys.readouterr().out
+    Terminal().announce(topology(Mode.X), Path("/state"), 1.0)
+    assert "Kafka" not in capsys.readouterr().out
+
+
+def test_announcement_names_the_topic_where_nothing_can_be_put(capsys: pytest.CaptureFixture[str]) -> None:
+    Terminal().announce(topology(Mode.X, kafka=SERVED), Path("/state"), 1.0)
+    out = capsys.readouterr().out
+    assert "Write      to topic orders\n" in out
+    assert "diem put" not in out
 
 
 def test_announcement_has_nginx_instead_of_the_servers_behind_it(capsys: pytest.CaptureFixture[str]) -> None:

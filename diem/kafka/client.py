@@ -71,7 +71,8 @@ def describe_error(error: Exception, address: str, user: str | None, mechanism: 
         case TimeoutError():
             return f"{address} does not answer"
         case ssl.SSLError() | KafkaConnectionError() | ConnectionResetError():
-            return f"{address} ends the connection: is it of this security protocol? ({str(error) or 'reset'})"
+            hint = "does it need another security protocol, or a login?"
+            return f"{address} ends the connection: {hint} ({str(error) or 'reset'})"
     return str(error) or f"{address}: {type(error).__name__}"
 
 

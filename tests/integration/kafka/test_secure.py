@@ -377,11 +377,11 @@ REFUSED: Final[dict[str, tuple[Callable[[SecureKafka], dict[str, object]], str]]
     ),
     "no TLS": (
         lambda kafka: {"security_protocol": "SASL_PLAINTEXT"},
-        "{servers} ends the connection: is it of this security protocol?",
+        "{servers} ends the connection: does it need another security protocol, or a login?",
     ),
     "no login": (
         lambda kafka: {"security_protocol": "SSL"},
-        "{servers} ends the connection: is it of this security protocol?",
+        "{servers} ends the connection: does it need another security protocol, or a login?",
     ),
     "another mechanism": (
         lambda kafka: {"sasl_mechanism": "SCRAM-SHA-256"},

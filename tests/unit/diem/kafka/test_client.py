@@ -50,8 +50,14 @@ def unverified(code: int, message: str) -> ssl.SSLCertVerificationError:
         (UnsupportedSaslMechanismError("no"), "k:1 does not offer PLAIN"),
         (TimeoutError(), "k:1 does not answer"),
         (KafkaConnectionError("closed"), "k:1 ends the connection"),
-        (ConnectionResetError(), "k:1 ends the connection: is it of this security protocol? (reset)"),
-        (ssl.SSLError(1, "wrong version number"), "k:1 ends the connection: is it of this security protocol?"),
+        (
+            ConnectionResetError(),
+            "k:1 ends the connection: does it need another security protocol, or a login? (reset)",
+        ),
+        (
+            ssl.SSLError(1, "wrong version number"),
+            "k:1 ends the connection: does it need another security protocol, or a login?",
+        ),
         (OSError(111, "Connect call failed"), "Connect call failed"),
         (OSError(), "k:1: OSError"),
     ],

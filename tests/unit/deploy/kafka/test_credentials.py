@@ -5,7 +5,7 @@ import pytest
 from cryptography import x509
 
 from deploy.kafka.credentials import BrokerCredentials, certificate_file, controller_context, jaas, password_of
-from deploy.topology.kafka_users import KafkaUser
+from deploy.topology.kafka_users import KafkaUser, directory_of
 from diem.process.auth import BadKeyFile
 
 
@@ -22,6 +22,16 @@ def test_secrets_are_private_distinct_and_kept(tmp_path: Path) -> None:
     assert BrokerCredentials.prepare(tmp_path) == first
     assert contents(tmp_path) == before
     assert first.broker_password not in repr(first)
+
+
+def test_the_example_of_a_topic_on_this_machine_has_the_login_of_the_operator() -> None:
+    docs = (Path(__file__).parents[4] / "docs" / "sources.md").read_text()
+    login = KafkaUser.OPERATOR.settings(directory_of(Path(".diem")))
+    program = docs.partition("```python orders.py")[2].partition("```")[0]
+    command = docs.partition("kafka://127.0.0.1:9092/orders")[2].partition("```")[0]
+    for name, value in login.items():
+        assert f'"{value}"' in program or f'Path("{value}")' in program
+        assert f"--set {name}={value}" in command
 
 
 def test_password_file_that_others_may_read_is_refused(tmp_path: Path) -> None:

@@ -72,7 +72,11 @@ def suggest_command(
     resolution: Annotated[str | None, typer.Option(help="Time between values, such as PT1H or PT15M.")] = None,
     answers: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help=f"Another answer: {', '.join(ANSWERS)}."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help=f"Another answer: {', '.join(ANSWERS)}; for topics and databases any key of docs/sources.md.",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="Of the source and its endpoints. Default: that of the file.")

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from deploy.cli.options import UnusableFile
 from deploy.terminal import plain_console
-from diem.errors import ConfigurationError
+from diem.errors import ConfigurationError, did_you_mean
 from diem.process.clock import SystemClock
 from services.data.errors import DataError
 from services.data.files.layout_text import source_text
@@ -61,6 +61,9 @@ async def suggest_topic(place: str, answers: Sequence[str], name: str | None, *,
 def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
+        if first["type"] == "extra_forbidden":
+            key = str(first["loc"][-1])
+            return f"--set {key}: unknown key{did_you_mean(key, KafkaTable.model_fields)}; docs/sources.md has all keys"
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
     return str(error)
 

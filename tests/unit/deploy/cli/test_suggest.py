@@ -131,6 +131,10 @@ def test_no_source_is_one_line_and_an_exit_code(
         (("in",), "in: it is a directory: name one of its files"),
         (("in/load_2025.csv", "--set", "colour=red"), "--set takes KEY=VALUE with one of zone, unit"),
         (("http://127.0.0.1:9/a.csv",), "http://127.0.0.1:9/a.csv: "),
+        (
+            ("kafka://127.0.0.1:9/orders", "--set", "sasl_user=x"),
+            "--set sasl_user: unknown key (did you mean `sasl_username`",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named(

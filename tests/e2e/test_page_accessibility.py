@@ -11,6 +11,7 @@ from tests.e2e import small_market
 from tests.e2e.axe import RULES, SCHEMES, SIZES, nothing_is_found, violations
 from tests.e2e.page import DASH, connected
 from tests.e2e.small_market import write
+from tests.support.required import in_cluster
 from tests.support.running import ROOT, Running, running
 
 # The browser and the system are started once, by the worker that runs all of these.
@@ -61,6 +62,7 @@ async def test_a_scheme_changes_colours_alone() -> None:
     assert not any("prefers-color-scheme" in style for style in styles)
 
 
+@in_cluster
 async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path, browser: Browser) -> None:
     """What is stale is dimmed, and still has its contrast."""
     async with running(tmp_path) as system:

@@ -11,6 +11,7 @@ from playwright.async_api import Browser, BrowserContext, Page, Route
 
 from tests.e2e.page import becomes
 from tests.support.patience import PATIENCE_S
+from tests.support.required import in_cluster
 from tests.support.running import ROOT, running
 
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
@@ -141,6 +142,7 @@ async def test_the_store_of_the_tests_and_the_one_of_the_browser_do_the_same(
             assert result == expected, name
 
 
+@in_cluster
 async def test_thousands_of_updates_leave_memory_as_it_was(tmp_path: Path, context: BrowserContext) -> None:
     endpoints = [f"/e/{number}" for number in range(50)]
     async with running(tmp_path) as system:

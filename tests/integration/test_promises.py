@@ -4,7 +4,6 @@ Every client has a token, some for one collection only, and outsiders without th
 mode, also while endpoints move (I12). The endpoints are of every kind.
 """
 
-import os
 from dataclasses import replace
 from random import Random
 
@@ -15,6 +14,7 @@ from tests.load.injection import ATTACK
 from tests.load.injection.repartition import FELL_INTO_THE_PHASE, MOVE
 from tests.load.observe import run
 from tests.load.scenario import Outcome, Scenario
+from tests.support.required import in_cluster
 
 pytestmark = pytest.mark.takes(25)
 X_SEED = 15
@@ -22,19 +22,18 @@ X_FAULTS = ("kill-bridge", "kill-websocket", "kill-nginx")
 LOAD = Scenario(seconds=3, clients=40, rate=100, tokens=True)
 RUNS = [
     replace(LOAD, mode="single", faults=("kill-data",), seed=11),
-    replace(LOAD, mode="single", faults=("wipe-store",), seed=12),
+    pytest.param(replace(LOAD, mode="single", faults=("wipe-store",), seed=12), marks=in_cluster),
     replace(LOAD, mode="x-broadcast", faults=("kill-broadcast",), seed=13),
-    replace(LOAD, mode="all-to-all", rate=60, faults=("kill-websocket",), seed=14),
+    pytest.param(replace(LOAD, mode="all-to-all", rate=60, faults=("kill-websocket",), seed=14), marks=in_cluster),
 ]
 RUN_X = replace(LOAD, mode="x", servers=2, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED)
 LOAD_Z = replace(LOAD, endpoints=100, servers=2, quick=True)
-in_cluster = pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes long: make cluster, make smoke")
 ATTACKED = pytest.param(replace(LOAD, mode="single", faults=(ATTACK,), quick=True, seed=23), marks=in_cluster)
 SERVER_DOWN = pytest.param(
     replace(LOAD_Z, mode="z-client", faults=("server-down", "server-up"), seed=16), marks=in_cluster
 )
 RUNS_Z = [
-    replace(LOAD_Z, mode="z-client", faults=("kill-websocket",), seed=16),
+    pytest.param(replace(LOAD_Z, mode="z-client", faults=("kill-websocket",), seed=16), marks=in_cluster),
     replace(LOAD_Z, mode="z-proxy", faults=("upstream-reset", "kill-bridge"), seed=17),
 ]
 REPARTITIONED = [

@@ -14,6 +14,7 @@ import pytest
 from tests.integration.data.process import DataProcess, serving
 from tests.support.patience import PATIENCE_S
 from tests.support.publisher import Publisher, Reply, Sent, published
+from tests.support.required import in_cluster
 from tests.unit.services.data.files.as_source import fields_of, points_in
 from tests.unit.services.data.files.publishers import ALL, Layout, Series
 
@@ -78,6 +79,7 @@ async def read(service: DataProcess, wanted: dict[str, Series]) -> dict[str, Ser
     return found
 
 
+@in_cluster
 @pytest.mark.takes(10)
 async def test_files_of_publishers_are_served_as_they_are(tmp_path: Path) -> None:
     async with published() as publisher:

@@ -13,6 +13,7 @@ from deploy.clients.data_service import data_service
 from deploy.system.state_dir import StateDir
 from tests.integration.deploy.running import DIEM, Running, diem, environment, fine, up
 from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.required import in_cluster
 from tools.load.writer import PREFIX
 
 CLIENTS = 30
@@ -73,6 +74,7 @@ async def until_own_endpoints_are_deleted(running: Running) -> None:
             await asyncio.sleep(0.2)
 
 
+@in_cluster
 @pytest.mark.takes(30)
 async def test_clients_of_a_server_that_is_killed_miss_nothing_and_nothing_is_left_behind(tmp_path: Path) -> None:
     async with up(tmp_path, *MANY, market=True) as running:

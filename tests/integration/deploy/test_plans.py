@@ -21,6 +21,7 @@ from tests.integration.deploy.clients import NAME, Client, put
 from tests.integration.deploy.running import DIEM, Running, diem, environment, fine, up
 from tests.support.internal import http_client
 from tests.support.patience import PATIENCE_S
+from tests.support.required import in_cluster
 from tests.support.traffic import MINUTE, write
 from tests.unit.learning.planning.recorded_traffic import MINUTES, events
 
@@ -28,6 +29,7 @@ MOVE_S = 6
 """Longer than a command that looks every half second may stand still: it would not see the phase."""
 
 
+@in_cluster
 @pytest.mark.takes(60)
 async def test_commands_make_apply_and_roll_back_a_plan(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
     options = (*on_kafka, "--partitions", "12", "--mode", "z-client", "--servers", "2", "--traffic", "off")

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 
 from tests.integration.deploy.running import ROOT
 from tests.support.patience import PATIENCE_S
-from tests.support.required import unavailable
+from tests.support.required import in_cluster, unavailable
 
 pytestmark = [pytest.mark.takes(20), pytest.mark.xdist_group("wheel")]
 BUILT: Final = ROOT / "client" / "dist" / "index.html"
@@ -100,6 +100,7 @@ def test_wheel_has_the_page_and_the_presets_and_no_tests(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "client/", "services/data/page/sdk/"))]
 
 
+@in_cluster
 async def test_diem_up_of_the_installed_wheel_serves_its_page(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "diem.toml").write_text("")
     up = await asyncio.create_subprocess_exec(

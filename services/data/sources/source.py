@@ -104,6 +104,12 @@ class Intake:
     stopped: tuple[str, str] | None = None
     """Part and position after the record at which the source has stopped; None: it has not."""
 
+    def refuse(self, refusal: str) -> bool:
+        """Count a refused record; return whether it is to be logged: the first, second, fourth, eighth and so on."""
+        self.refused += 1
+        self.last_refusal = refusal
+        return self.refused & (self.refused - 1) == 0
+
     def status(self) -> dict[str, Any]:
         """Return the entries in the source's status."""
         return {
@@ -204,8 +210,8 @@ def fault_of(error: Exception) -> Fault:
     return Fault.INVALID if isinstance(error, DiemError) else Fault.UNREACHABLE
 
 
-class Source(Protocol):
-    """Keeps the claimed endpoints up to date while :meth:`run` runs."""
+class ConfiguredSource(Protocol):
+    """What every source has: its name, endpoints and state."""
 
     @property
     def name(self) -> str:
@@ -221,6 +227,10 @@ class Source(Protocol):
     def health(self) -> Health:
         """State of the source."""
         ...
+
+
+class Source(ConfiguredSource, Protocol):
+    """Keeps the claimed endpoints up to date while :meth:`run` runs."""
 
     async def run(self, sink: Sink) -> None:
         """Work until cancelled; faults of the input are recorded in :attr:`health`, not raised."""
@@ -228,23 +238,8 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class ChangeSource(Protocol):
+class ChangeSource(ConfiguredSource, Protocol):
     """A source that reads a log of changes from where it was: a topic, a database, a broker."""
-
-    @property
-    def name(self) -> str:
-        """Name in configuration, catalogue, logs and metrics."""
-        ...
-
-    @property
-    def claims(self) -> Sequence[Claim]:
-        """All endpoints reserved for the source."""
-        ...
-
-    @property
-    def health(self) -> Health:
-        """State of the source."""
-        ...
 
     async def consume(self, sink: ChangeSink) -> None:
         """Work until cancelled; faults of the input are recorded in :attr:`health`, not raised."""

@@ -5,16 +5,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import structlog
 
 from services.data.errors import ChangeRefused, DataError
-from services.data.kinds.series.form import Point
-from services.data.sources.records.converter import SeriesPoint
+from services.data.sources.records.converted import ConvertedChange, ConvertedChanges, Converter
 from services.data.sources.records.record import Record
 from services.data.sources.source import ChangeSink, Health, Intake
-from services.data.store import Accepted, Change, Checkpoint, Patch
+from services.data.store import Accepted, Checkpoint
 
 BATCH: Final = 200
 """Maximum number of records of a batch."""
@@ -22,18 +21,6 @@ IN_FLIGHT: Final = 4
 """Maximum number of batches on their way to the store."""
 
 _logger = structlog.get_logger(__name__)
-
-
-class Converter(Protocol):
-    """Makes changes of records, as ``RecordConverter``."""
-
-    def convert(self, record: Record, /) -> Change | SeriesPoint | None:
-        """Return the change that a record makes; None if it makes none; raises DataError."""
-        ...
-
-    def series_change(self, endpoint: str, points: dict[int, Point], /) -> Patch:
-        """Return the insertion of points, by their seconds."""
-        ...
 
 
 @dataclass(eq=False)
@@ -51,17 +38,10 @@ class RecordRefused(DataError):
     reason: str
 
 
-class _Made(NamedTuple):
-    """A change, and the index of the last record in it."""
-
-    change: Change
-    record: int
-
-
 class _Batch(NamedTuple):
     places: Sequence[tuple[str, int]]
     """Position and time of each record, whose values are let go of."""
-    made: list[_Made]
+    made: list[ConvertedChange]
 
     def checkpoint(self, part: str, before: str | None) -> Checkpoint:
         """Return the checkpoint after all of its records."""
@@ -158,14 +138,7 @@ class RecordApplier:
 
     def _convert(self, records: Sequence[Record]) -> tuple[_Batch, RecordRefused | None]:
         """Convert a batch; it ends before a refused record of a source that stops there."""
-        made: list[_Made] = []
-        points: dict[str, tuple[int, dict[int, Point]]] = {}
-
-        def insert(endpoint: str) -> None:
-            last, found = points.pop(endpoint)
-            made.append(_Made(self._converter.series_change(endpoint, found), last))
-
-        refusal = None
+        changes, refusal = ConvertedChanges(self._converter), None
         for index, record in enumerate(records):
             try:
                 change = self._converter.convert(record)
@@ -175,17 +148,8 @@ class RecordApplier:
                     continue
                 records = records[:index]
                 break
-            if isinstance(change, SeriesPoint):
-                found = points.get(change.endpoint, (0, {}))[1]
-                found[change.point.seconds] = change.point
-                points[change.endpoint] = index, found
-            elif change is not None:
-                if change.endpoint in points:
-                    insert(change.endpoint)
-                made.append(_Made(change, index))
-        for endpoint in [*points]:
-            insert(endpoint)
-        return _Batch([(each.position, each.time_ms) for each in records], made), refusal
+            changes.add(index, change)
+        return _Batch([(each.position, each.time_ms) for each in records], changes.all()), refusal
 
     async def _settle(self) -> None:
         """Wait for the oldest batch; without a refused record, if it has one."""
@@ -219,7 +183,7 @@ class RecordApplier:
                 raise refusal from error
             return
 
-    async def _write(self, batch: _Batch, made: Sequence[_Made]) -> None:
+    async def _write(self, batch: _Batch, made: Sequence[ConvertedChange]) -> None:
         checkpoint = batch.checkpoint(self.part, self._position)
         await (await self._sink.enqueue([each.change for each in made], checkpoint))
         self._position = checkpoint.after
@@ -234,11 +198,8 @@ class RecordApplier:
     def _refuse(self, position: str, error: DataError) -> RecordRefused | None:
         """Count a refused record; return the error that stops the source, if that is its policy."""
         refusal = RecordRefused(self.part, position, self._place_of(position), str(error))
-        intake = self._intake
         if not self._skips:
             return refusal
-        intake.refused += 1
-        intake.last_refusal = str(refusal)
-        if intake.refused & (intake.refused - 1) == 0:
-            _logger.warning("record skipped", source=self._name, error=str(refusal), skipped=intake.refused)
+        if self._intake.refuse(str(refusal)):
+            _logger.warning("record skipped", source=self._name, error=str(refusal), skipped=self._intake.refused)
         return None

@@ -21,9 +21,9 @@ from services.data.errors import (
     TooManyEndpoints,
 )
 from services.data.kinds.json_text import load
-from services.data.kinds.series.form import Point
 from services.data.large import run_sized
-from services.data.sources.records.converter import RecordConverter, SeriesPoint
+from services.data.sources.records.converted import ConvertedChanges
+from services.data.sources.records.converter import RecordConverter
 from services.data.sources.records.record import MISSING, Record, member
 from services.data.sources.source import ChangeSink, Fault, Health, Intake
 from services.data.sources.webhook.signatures import BadSecret, Signed, Unverified
@@ -51,7 +51,8 @@ class WebhookSource:
     def __init__(self, config: WebhookConfig, clock: Clock, converter: RecordConverter) -> None:
         self.name = config.name
         self.claims = config.claims
-        self.health = Health(config.name, clock, intake=Intake())
+        self._intake = Intake()
+        self.health = Health(config.name, clock, intake=self._intake)
         self.max_bytes = config.max_bytes
         self._config = config
         self._clock = clock
@@ -104,11 +105,9 @@ class WebhookSource:
 
     def count_unverified(self, error: Unverified) -> None:
         """Count a delivery without a valid signature; the source stays well, since anybody may send one."""
-        intake = self.health.intake
-        assert intake is not None  # noqa: S101  # by the constructor
-        intake.unverified += 1
-        intake.last_unverified = error.reason
-        intake.last_unverified_ms = self._clock.wall_ms()
+        self._intake.unverified += 1
+        self._intake.last_unverified = error.reason
+        self._intake.last_unverified_ms = self._clock.wall_ms()
 
     async def store(self, signed: Signed, headers: Mapping[str, str], body: bytes) -> list[Accepted]:
         """Store a verified delivery; return one answer for each change, once they are committed.
@@ -120,8 +119,6 @@ class WebhookSource:
             DataError: it cannot be stored.
             StoreUnavailable: not now.
         """
-        intake = self.health.intake
-        assert intake is not None  # noqa: S101  # by the constructor
         try:
             accepted = await self._store(signed, headers, body)
         except (StoreUnavailable, TooManyEndpoints) as error:
@@ -132,8 +129,8 @@ class WebhookSource:
             if self._config.on_invalid == "refuse":
                 raise
             accepted = []
-        intake.records += 1
-        intake.last_ms = self._clock.wall_ms()
+        self._intake.records += 1
+        self._intake.last_ms = self._clock.wall_ms()
         self.health.succeeded()
         return accepted
 
@@ -163,17 +160,10 @@ class WebhookSource:
 
     def _changes(self, signed: Signed, headers: Mapping[str, str], body: bytes) -> list[Change]:
         """Return the changes of a delivery, in order; raises DataError."""
-        changes: list[Change] = []
-        points: dict[str, dict[int, Point]] = {}
-        for record in self._records(signed, headers, body):
-            change = self._converter.convert(record)
-            if isinstance(change, SeriesPoint):
-                points.setdefault(change.endpoint, {})[change.point.seconds] = change.point
-            elif change is not None:
-                if (earlier := points.pop(change.endpoint, None)) is not None:
-                    changes.append(self._converter.series_change(change.endpoint, earlier))
-                changes.append(change)
-        return [*changes, *(self._converter.series_change(endpoint, found) for endpoint, found in points.items())]
+        changes = ConvertedChanges(self._converter)
+        for index, record in enumerate(self._records(signed, headers, body)):
+            changes.add(index, self._converter.convert(record))
+        return [each.change for each in changes.all()]
 
     def _records(self, signed: Signed, headers: Mapping[str, str], body: bytes) -> Sequence[Record]:
         config = self._config
@@ -204,12 +194,9 @@ class WebhookSource:
         return body, False
 
     def _refused(self, signed: Signed, error: DataError) -> None:
-        intake = self.health.intake
-        assert intake is not None  # noqa: S101  # by the constructor
-        intake.refused += 1
-        intake.last_refusal = f"delivery {signed.id[:64]}: {error}" if signed.id else f"a delivery: {error}"
-        if intake.refused & (intake.refused - 1) == 0:
-            _logger.warning("delivery refused", source=self.name, error=intake.last_refusal, refused=intake.refused)
+        refusal = f"delivery {signed.id[:64]}: {error}" if signed.id else f"a delivery: {error}"
+        if self._intake.refuse(refusal):
+            _logger.warning("delivery refused", source=self.name, error=refusal, refused=self._intake.refused)
 
 
 def _attributes(headers: Mapping[str, str]) -> dict[str, str]:

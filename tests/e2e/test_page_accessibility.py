@@ -62,7 +62,7 @@ async def test_a_scheme_changes_colours_alone() -> None:
     assert not any("prefers-color-scheme" in style for style in styles)
 
 
-@in_cluster
+@in_cluster()
 async def test_axe_finds_nothing_while_the_data_is_in_doubt(tmp_path: Path, browser: Browser) -> None:
     """What is stale is dimmed, and still has its contrast."""
     async with running(tmp_path) as system:

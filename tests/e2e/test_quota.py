@@ -1,7 +1,6 @@
 """A reader whose quota is used up, in Chromium: updates without data, refused requests, the newest data in the end."""
 
 import itertools
-import os
 import re
 from pathlib import Path
 from typing import Final
@@ -12,12 +11,13 @@ from playwright.async_api import Response, expect
 from tests.e2e.chromium import chromium
 from tests.e2e.test_public import Traffic, create_key, wait_for_token_keys
 from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.required import in_cluster
 from tests.support.running import running
 
 pytestmark = [
     pytest.mark.chromium,
     pytest.mark.takes(90),
-    pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it waits for a minute of the plan: make cluster"),
+    in_cluster("it waits for a minute of the plan"),
 ]
 
 PLAN: Final = """

@@ -142,7 +142,7 @@ async def test_the_store_of_the_tests_and_the_one_of_the_browser_do_the_same(
             assert result == expected, name
 
 
-@in_cluster
+@in_cluster()
 async def test_thousands_of_updates_leave_memory_as_it_was(tmp_path: Path, context: BrowserContext) -> None:
     endpoints = [f"/e/{number}" for number in range(50)]
     async with running(tmp_path) as system:

@@ -1,7 +1,6 @@
 """Pages behind proxies that let no WebSocket through: they poll, say so, and are as live as others."""
 
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ from playwright.async_api import Browser, Page
 from tests.e2e.page import becomes
 from tests.support.nginx import needs_nginx
 from tests.support.obstacles import Obstacle, Proxy, proxy
+from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
 pytestmark = [
@@ -54,7 +54,7 @@ async def is_live(page: Page, between: Proxy) -> None:
     assert between.handshakes > 0
 
 
-@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it waits for half a minute: make cluster")
+@in_cluster("it waits for half a minute")
 async def test_a_page_is_live_behind_each_obstacle(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
     async with running(tmp_path_factory.mktemp("system")) as system, contextlib.AsyncExitStack() as stack:
         await system.put({"/test/load": 100})

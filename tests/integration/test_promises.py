@@ -22,18 +22,18 @@ X_FAULTS = ("kill-bridge", "kill-websocket", "kill-nginx")
 LOAD = Scenario(seconds=3, clients=40, rate=100, tokens=True)
 RUNS = [
     replace(LOAD, mode="single", faults=("kill-data",), seed=11),
-    pytest.param(replace(LOAD, mode="single", faults=("wipe-store",), seed=12), marks=in_cluster),
+    pytest.param(replace(LOAD, mode="single", faults=("wipe-store",), seed=12), marks=in_cluster()),
     replace(LOAD, mode="x-broadcast", faults=("kill-broadcast",), seed=13),
-    pytest.param(replace(LOAD, mode="all-to-all", rate=60, faults=("kill-websocket",), seed=14), marks=in_cluster),
+    pytest.param(replace(LOAD, mode="all-to-all", rate=60, faults=("kill-websocket",), seed=14), marks=in_cluster()),
 ]
 RUN_X = replace(LOAD, mode="x", servers=2, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED)
 LOAD_Z = replace(LOAD, endpoints=100, servers=2, quick=True)
-ATTACKED = pytest.param(replace(LOAD, mode="single", faults=(ATTACK,), quick=True, seed=23), marks=in_cluster)
+ATTACKED = pytest.param(replace(LOAD, mode="single", faults=(ATTACK,), quick=True, seed=23), marks=in_cluster())
 SERVER_DOWN = pytest.param(
-    replace(LOAD_Z, mode="z-client", faults=("server-down", "server-up"), seed=16), marks=in_cluster
+    replace(LOAD_Z, mode="z-client", faults=("server-down", "server-up"), seed=16), marks=in_cluster()
 )
 RUNS_Z = [
-    pytest.param(replace(LOAD_Z, mode="z-client", faults=("kill-websocket",), seed=16), marks=in_cluster),
+    pytest.param(replace(LOAD_Z, mode="z-client", faults=("kill-websocket",), seed=16), marks=in_cluster()),
     replace(LOAD_Z, mode="z-proxy", faults=("upstream-reset", "kill-bridge"), seed=17),
 ]
 REPARTITIONED = [
@@ -73,7 +73,7 @@ async def test_everyone_ends_at_the_latest_through_a_fault_behind_kafka(
     check(await run(replace(scenario, kafka=kafka_options)))
 
 
-@in_cluster
+@in_cluster()
 @pytest.mark.parametrize("scenario", REPARTITIONED, ids=lambda scenario: scenario.name)
 async def test_endpoints_move_and_come_back_through_a_fault_without_a_missed_update(
     scenario: Scenario, kafka_options: KafkaOptions

@@ -1,4 +1,3 @@
-import os
 from dataclasses import replace
 
 import pytest
@@ -10,6 +9,7 @@ from tests.load.injection.upgrade import order_of
 from tests.load.observe import run
 from tests.load.scenario import Scenario
 from tests.load.trees import why_not_extracted
+from tests.support.required import in_cluster
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_release_that_the_history_does_not_have_is_no_error() -> None:
 
 
 @pytest.mark.skipif(bool(why_not_extracted(LAST_RELEASE)), reason="the history does not have the last release")
-@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes long: make cluster, make smoke")
+@in_cluster()
 @pytest.mark.usefixtures("executed_processes")
 async def test_small_run_from_the_last_release_to_this_one_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(injection, "MIXED_SECONDS", 0.2)

@@ -5,8 +5,10 @@ from typing import NoReturn
 
 import pytest
 
-in_cluster = pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes long: make cluster")
-"""Mark of tests for which `make test` has no time."""
+
+def in_cluster(reason: str = "it takes long") -> pytest.MarkDecorator:
+    """Return the mark of tests that only ``make cluster`` runs, for a reason."""
+    return pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason=f"{reason}: make cluster")
 
 
 def unavailable(part: str, error: Exception) -> NoReturn:

@@ -1,6 +1,5 @@
 """A running system of each mode, started once for all the clauses of the contract."""
 
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ import pytest_asyncio
 from tests.e2e.contract.mode import ModeUnderTest
 from tests.support.kafka import options_on
 from tests.support.nginx import needs_nginx
+from tests.support.required import in_cluster
 from tests.support.running import running
 
 
@@ -49,9 +49,7 @@ def marks(case: Case) -> list[pytest.MarkDecorator]:
     """One system is started once for all of its clauses, so they are one worker's."""
     one_worker = [pytest.mark.xdist_group(f"contract-{case.name}"), pytest.mark.takes(20)]
     if "--clones" in case.options and case.mode == "z-client":
-        one_worker.append(
-            pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="xz has clones, too: make cluster")
-        )
+        one_worker.append(in_cluster("xz has clones, too"))
     return [*one_worker, needs_nginx] if case.mode in NGINX else one_worker
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.integration.data.process import RESTARTED, DataProcess, serving
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.required import in_cluster
 
 SECRET = "It's a Secret to Everybody"
 CONFIG = """\
@@ -73,7 +74,7 @@ class Sender:
         return answer.status_code == 200
 
 
-@pytest.mark.skipif(not os.environ.get("RUN_CLUSTER"), reason="RUN_CLUSTER=1 kills the Data Service several times")
+@in_cluster("it kills the Data Service several times")
 @pytest.mark.parametrize("keeps_id", [True, False], ids=["same-id", "control"])
 async def test_a_delivery_whose_answer_was_lost_by_a_kill_is_stored_once(tmp_path: Path, *, keeps_id: bool) -> None:
     chance, state = random.Random(7), tmp_path / "state"

@@ -25,6 +25,7 @@ from tests.support.certificates import Authority
 from tests.support.file_threads import FILES
 from tests.support.mosquitto import SAVED, Broker, Publisher, needs_mosquitto, running
 from tests.support.patience import PATIENCE_S
+from tests.support.required import in_cluster
 
 pytestmark = needs_mosquitto
 DYNAMIC_SECURITY = Path("/usr/lib/x86_64-linux-gnu/mosquitto_dynamic_security.so")
@@ -330,7 +331,7 @@ async def test_a_broker_that_ends_and_starts_again_loses_nothing_that_it_has_sav
         await service.until(ok=True)
 
 
-@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it kills processes for some seconds: make cluster")
+@in_cluster("it kills processes for some seconds")
 async def test_kills_of_the_service_lose_no_message(tmp_path: Path) -> None:
     chance, state, last = random.Random(7), tmp_path / "state", dict.fromkeys(range(10), 0)
     ending = False

@@ -1,6 +1,5 @@
 """A source of PostgreSQL whose database crashes, lacks a setting, or has thrown away WAL of its slot."""
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,10 @@ from services.data.sources.postgres.source import PostgresSource
 from services.data.sources.runner import SourceRunner
 from tests.integration.data.test_postgres_source import nothing
 from tests.support import postgres as support
-from tests.support.required import unavailable
+from tests.support.required import in_cluster, unavailable
 from tests.support.shop import Shop
 
-pytestmark = pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it restarts a database: make cluster")
+pytestmark = in_cluster("it restarts a database")
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ async def read(service: DataProcess, wanted: dict[str, Series]) -> dict[str, Ser
     return found
 
 
-@in_cluster
+@in_cluster()
 @pytest.mark.takes(10)
 async def test_files_of_publishers_are_served_as_they_are(tmp_path: Path) -> None:
     async with published() as publisher:

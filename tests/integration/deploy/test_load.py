@@ -74,7 +74,7 @@ async def until_own_endpoints_are_deleted(running: Running) -> None:
             await asyncio.sleep(0.2)
 
 
-@in_cluster
+@in_cluster()
 @pytest.mark.takes(30)
 async def test_clients_of_a_server_that_is_killed_miss_nothing_and_nothing_is_left_behind(tmp_path: Path) -> None:
     async with up(tmp_path, *MANY, market=True) as running:

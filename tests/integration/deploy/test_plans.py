@@ -29,7 +29,7 @@ MOVE_S = 6
 """Longer than a command that looks every half second may stand still: it would not see the phase."""
 
 
-@in_cluster
+@in_cluster()
 @pytest.mark.takes(60)
 async def test_commands_make_apply_and_roll_back_a_plan(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
     options = (*on_kafka, "--partitions", "12", "--mode", "z-client", "--servers", "2", "--traffic", "off")

@@ -100,7 +100,7 @@ def test_wheel_has_the_page_and_the_presets_and_no_tests(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "client/", "services/data/page/sdk/"))]
 
 
-@in_cluster
+@in_cluster()
 async def test_diem_up_of_the_installed_wheel_serves_its_page(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "diem.toml").write_text("")
     up = await asyncio.create_subprocess_exec(

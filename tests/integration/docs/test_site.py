@@ -1,6 +1,5 @@
 """The documentation as a site: it builds without a warning, its links lead somewhere, and nothing is foreign."""
 
-import os
 import re
 import subprocess
 import sys
@@ -14,12 +13,12 @@ import orjson
 import pytest
 
 from tests.support.guides import ROOT
-from tests.support.required import unavailable
+from tests.support.required import in_cluster, unavailable
 
 pytestmark = [
     pytest.mark.takes(40),
     pytest.mark.xdist_group("site"),
-    pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes 40 s of CPU time: make cluster"),
+    in_cluster("it takes 40 s of CPU time"),
 ]
 LOADED: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
 

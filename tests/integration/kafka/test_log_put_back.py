@@ -1,6 +1,5 @@
 """A log that was put back to an earlier state, on a real broker: see test_log_cut."""
 
-import os
 from functools import partial
 from pathlib import Path
 
@@ -19,12 +18,13 @@ from tests.integration.kafka.test_log_cut import (
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import until
 from tests.support.published import MemoryStore
+from tests.support.required import in_cluster
 
 __all__ = ["options"]
 
 pytestmark = [
     pytest.mark.takes(25),
-    pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes half a minute: make cluster"),
+    in_cluster("it takes half a minute"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.load.system import System
 from tests.support.bridge import FeedRecorder, RunningBridge, running_bridge
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import PATIENCE_S, until
+from tests.support.required import in_cluster
 from tests.support.served import CompanyTopic, company_topic
 
 
@@ -128,7 +128,7 @@ async def test_log_that_lost_its_beginning_is_read_again_and_what_it_lost_is_gon
         await until(lambda: documents(sink) == {f"/orders/{two}": 2})
 
 
-@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it restarts a broker twice: make cluster")
+@in_cluster("it restarts a broker twice")
 async def test_log_that_was_put_back_is_read_again_with_greater_versions(
     own_broker: LocalCluster, own_broker_options: KafkaOptions, tmp_path: Path
 ) -> None:
@@ -192,7 +192,7 @@ async def reason(bridge: RunningBridge) -> str:
     return ""
 
 
-@pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it starts a system: make cluster")
+@in_cluster("it starts a system")
 @pytest.mark.parametrize("mode", ["single", "z-proxy"])
 async def test_data_service_answers_with_what_the_servers_retain(
     topic: CompanyTopic, tmp_path: Path, mode: str

@@ -2,11 +2,8 @@
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 from pathlib import Path
-
-import pytest
 
 from deploy.kafka.program import KafkaProgram
 from diem.kafka.config import KafkaOptions
@@ -14,8 +11,9 @@ from tests.support.kafka import killed
 from tests.support.kafka_source import create_topic, produce, producer, reading, table_of
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, PATIENCE_S, until
+from tests.support.required import in_cluster
 
-pytestmark = pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it restarts a broker: make cluster")
+pytestmark = in_cluster("it restarts a broker")
 
 
 async def test_a_restarted_broker_is_read_further(

@@ -32,8 +32,9 @@ from tests.support.local_cluster import LocalCluster
 from tests.support.maps import ensure_map
 from tests.support.patience import FACTOR, until
 from tests.support.published import MemoryStore, publishing
+from tests.support.required import in_cluster
 
-pytestmark = pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes 50 s of CPU time: make cluster")
+pytestmark = in_cluster("it takes 50 s of CPU time")
 PARTITIONS = 4
 NAMES = [f"/e/{number}" for number in range(40)]
 

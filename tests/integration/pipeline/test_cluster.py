@@ -28,11 +28,11 @@ from tests.integration.pipeline.cluster_driver import COSTS, OPTIONS, PLACEMENT,
 from tests.integration.pipeline.spark_cluster import Cluster, spark_cluster
 from tests.support.delta import being_written, ids
 from tests.support.patience import PATIENCE_S
-from tests.support.required import unavailable
+from tests.support.required import in_cluster, unavailable
 from tests.support.traffic import generated, write
 
 pytestmark = [
-    pytest.mark.skipif("RUN_CLUSTER" not in os.environ, reason="it takes minutes of CPU time: make cluster"),
+    in_cluster("it takes minutes of CPU time"),
     pytest.mark.takes(40),
     pytest.mark.xdist_group("spark_cluster"),
 ]

@@ -10,10 +10,12 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from deploy.cli.options import UnusableFile
+from deploy.cli.suggest_topic import keys_of
 from deploy.terminal import plain_console
 from diem.errors import ConfigurationError
 from services.data.errors import DataError
 from services.data.files.layout_text import source_text
+from services.data.sources.extras import needing
 from services.data.sources.postgres.table import PostgresConfig
 
 SCHEMES: Final = ("postgresql://", "postgres://")
@@ -41,9 +43,7 @@ async def suggest_table(place: str, answers: Sequence[str], name: str | None, *,
     Raises:
         UnusableFile: it cannot be read.
     """
-    known: dict[str, Any] = dict(answer.split("=", 1) for answer in answers if "=" in answer)
-    if len(known) < len(answers):
-        raise typer.BadParameter("--set takes KEY=VALUE, with keys of docs/sources.md")
+    known: dict[str, Any] = {**keys_of(answers)}
     if "password" in known:
         known["password"] = {"file": known["password"]}
     try:
@@ -60,11 +60,9 @@ async def suggest_table(place: str, answers: Sequence[str], name: str | None, *,
 
 
 async def _draft(place: str, known: Mapping[str, Any], name: str | None) -> TableDraft:
-    try:
+    with needing("postgres"):
         from services.data.sources.postgres import suggestion  # noqa: PLC0415  # only for databases
         from services.data.sources.postgres.session import connect  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"{error.name} is not installed: pip install 'diem[postgres]'") from error
     database = place.partition("?")[0].rpartition("/")[2]
     name = name or re.sub(r"[^\w.-]", "-", database) or "database"
     connection = {"url": place, **({"password": known["password"]} if "password" in known else {})}

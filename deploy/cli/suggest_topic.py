@@ -15,6 +15,7 @@ from diem.process.clock import SystemClock
 from services.data.errors import DataError
 from services.data.files.layout_text import source_text
 from services.data.kinds import Representation
+from services.data.sources.extras import needing
 from services.data.sources.kafka.suggestion import TopicSuggestion, as_json, sample_of, shown, suggest
 from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.records.attempts import InputFailed
@@ -35,6 +36,14 @@ class TopicDraft(NamedTuple):
     faults: Sequence[str]
 
 
+def keys_of(answers: Sequence[str]) -> dict[str, str]:
+    """Return the keys of a source that a user has set; raises ``typer.BadParameter``."""
+    known = dict(answer.split("=", 1) for answer in answers if "=" in answer)
+    if len(known) < len(answers):
+        raise typer.BadParameter("--set takes KEY=VALUE, with keys of docs/sources.md")
+    return known
+
+
 async def suggest_topic(place: str, answers: Sequence[str], name: str | None, *, json: bool) -> TopicDraft:
     """Sample a topic and print its suggested table.
 
@@ -42,9 +51,7 @@ async def suggest_topic(place: str, answers: Sequence[str], name: str | None, *,
         UnusableFile: it cannot be read.
     """
     servers, _, topic = place.removeprefix(SCHEME).partition("/")
-    known = dict(answer.split("=", 1) for answer in answers if "=" in answer)
-    if len(known) < len(answers):
-        raise typer.BadParameter("--set takes KEY=VALUE, with keys of docs/sources.md")
+    known = keys_of(answers)
     try:
         draft = await _draft(servers, topic, known, name or topic)
     except (InputFailed, ConfigurationError, ValidationError, DataError) as error:
@@ -69,10 +76,8 @@ def _reason(error: Exception) -> str:
 
 
 async def _draft(servers: str, topic: str, known: dict[str, str], name: str) -> TopicDraft:
-    try:
+    with needing("kafka"):
         from services.data.sources.kafka.source import KafkaSource  # noqa: PLC0415  # only for topics
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"{error.name} is not installed: pip install 'diem[kafka]'") from error
     base = {"type": "kafka", "name": name, "bootstrap_servers": servers, "topics": [topic]}
     context = {"directory": ""}
     sampled = KafkaTable.model_validate({**base, "endpoint": "/sample/{key}", **known}, context=context)

@@ -26,6 +26,7 @@ from services.data.limits import DATASET_BYTES
 from services.data.sources import plugins
 from services.data.sources.config import Config
 from services.data.sources.directory import DirectorySource
+from services.data.sources.extras import needing
 from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.mqtt.table import MqttTable
 from services.data.sources.pacing import HostPacer
@@ -465,27 +466,22 @@ def _make(
                 return WatchedSource(table, clock, pacer=pacer, convert=convert)
             return HttpSource(table, clock, pacer=pacer, convert=convert)
         case KafkaTable():
-            module = _needing("kafka", "services.data.sources.kafka.source")
+            with needing("kafka"):
+                module = import_module("services.data.sources.kafka.source")
             made: ChangeSource = module.KafkaSource(table, clock, converter(table))
         case PostgresConfig():
-            module = _needing("postgres", "services.data.sources.postgres.source")
+            with needing("postgres"):
+                module = import_module("services.data.sources.postgres.source")
             made = module.PostgresSource(table, clock, converter)
         case MqttTable():
-            module = _needing("mqtt", "services.data.sources.mqtt.source")
+            with needing("mqtt"):
+                module = import_module("services.data.sources.mqtt.source")
             made = module.MqttSource(table, clock, converter(table))
         case WebhookConfig():
             return WebhookSource(table, clock, converter(table))
         case _:
             return _plugged_in(table, clock)
     return made
-
-
-def _needing(extra: str, module: str) -> Any:  # noqa: ANN401  # a module
-    """Import the module of a type of source; raises ConfigurationError if its packages are not installed."""
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"{error.name} is not installed: pip install 'diem[{extra}]'") from error
 
 
 def _plugged_in(table: SourceTable, clock: Clock) -> Source:

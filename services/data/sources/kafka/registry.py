@@ -15,10 +15,10 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from diem.errors import ConfigurationError
 from diem.process.http_transport import HttpTransport
 from diem.process.tls import client_context
 from services.data.errors import DataError, InvalidDataset
+from services.data.sources.extras import needing
 from services.data.sources.kafka.formats import HEAD_BYTES, PLAIN, ValueFormat
 from services.data.sources.kafka.table import REGISTERED, KafkaTable
 from services.data.sources.records.attempts import InputFailed
@@ -179,11 +179,9 @@ async def open_registered(table: KafkaTable, url: str) -> AsyncIterator[tuple[Va
         ConfigurationError: a file, or a package, cannot be used.
     """
     wanted = (table.format, table.format_of_keys)
-    try:
+    with needing("registry"):
         for kind in REGISTERED & {*wanted}:
             import_module(f"services.data.sources.kafka.{kind}")
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"{error.name} is not installed: pip install 'diem[registry]'") from error
     file = table.registry_ca_file
     tls = client_context(None if file is None else Path(file)) if url.startswith("https") else False
     options: dict[str, Any] = {"timeout": TIMEOUT_S, "follow_redirects": False, "trust_env": False}

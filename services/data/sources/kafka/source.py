@@ -135,7 +135,7 @@ class KafkaSource:
                 self._converter,
                 sink,
                 self.health,
-                skips=self._table.on_invalid == "skip",
+                skips=self._table.skips,
                 part=partition.part,
                 position=str(beginning.position),
                 place_of=Position.place_of,
@@ -246,8 +246,7 @@ class KafkaSource:
                 place = f"{record.names['topic']}/{record.names['partition']}"
                 faults.append(f"{place}, {Position.place_of(record.position)}: {error}")
         applier = RecordApplier(self._converter, sink, self.health, skips=False, part=SAMPLED, position=None)
-        await applier.apply(good)
-        await applier.flush()
+        await applier.apply_all(good)
         return faults, len(records)
 
 

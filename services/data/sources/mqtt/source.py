@@ -103,8 +103,7 @@ class MqttSource:
     ) -> None:
         time_ms, before = self._clock.wall_ms(), self._intake.records
         try:
-            await applier.apply([self._decoder.record(each, time_ms) for each in wanted])
-            await applier.flush()
+            await applier.apply_all([self._decoder.record(each, time_ms) for each in wanted])
         except RecordRefused:
             first = wanted[self._intake.records - before]
             connection.acknowledge([*takewhile(lambda each: each is not first, messages)])
@@ -122,7 +121,7 @@ class MqttSource:
         return self._table.kind != "notice" or not connection.session_present
 
     def _applier(self, sink: ChangeSink, position: str | None) -> RecordApplier:
-        skips = self._table.on_invalid == "skip"
+        skips = self._table.skips
         return RecordApplier(self._converter, sink, self.health, skips=skips, part=PART, position=position)
 
     async def _samples(self) -> list[Message]:

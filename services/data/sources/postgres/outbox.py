@@ -113,8 +113,7 @@ class OutboxReader:
             position = OutboxPosition("trial", NOTHING)
             records = await self._select(session, layout, position, f"TRUE ORDER BY id DESC LIMIT {SAMPLE}")
             applier = RecordApplier(self._converter, sink, self._health, skips=False, part=self._part, position=None)
-            await applier.apply(records)
-            await applier.flush()
+            await applier.apply_all(records)
         finally:
             session.terminate()
 
@@ -130,7 +129,7 @@ class OutboxReader:
                 self._converter,
                 sink,
                 self._health,
-                skips=self._config.on_invalid == "skip",
+                skips=self._config.skips,
                 part=self._part,
                 position=text,
             )

@@ -73,8 +73,7 @@ class PublicationReader:
                 applier = RecordApplier(
                     RowConverter([table.rows]), sink, self._health, skips=False, part=table.rows.name, position=None
                 )
-                await applier.apply(records)
-                await applier.flush()
+                await applier.apply_all(records)
         finally:
             await session.close()
 
@@ -181,7 +180,7 @@ class PublicationReader:
             RowConverter([each.rows for each in tables]),
             sink,
             self._health,
-            skips=self._config.on_invalid == "skip",
+            skips=self._config.skips,
             part=self._part,
             position=str(start),
         )
@@ -222,7 +221,7 @@ class PublicationReader:
                     RowConverter([table.rows]),
                     sink,
                     self._health,
-                    skips=self._config.on_invalid == "skip",
+                    skips=self._config.skips,
                     part=name,
                     position=positions.get(name),
                 )

@@ -128,6 +128,11 @@ class RecordApplier:
         await (await self._sink.enqueue([], Checkpoint(self.part, self._position, position)))
         self._position = position
 
+    async def apply_all(self, records: Sequence[Record]) -> None:
+        """Apply records; return once they are stored. Raises as :meth:`apply`."""
+        await self.apply(records)
+        await self.flush()
+
     async def close(self) -> None:
         """Wait for what is on its way, whatever its outcome."""
         if self._in_flight:

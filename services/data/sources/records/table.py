@@ -97,6 +97,11 @@ class RecordTable(SourceTable):
             yield "a notice has no value"
 
     @property
+    def skips(self) -> bool:
+        """True if records that cannot be stored are skipped."""
+        return self.on_invalid == "skip"
+
+    @property
     def claims(self) -> Sequence[Claim]:
         """The endpoint, or everything below the fixed part of the template."""
         first, brace, _ = self.endpoint.partition("{")

@@ -20,7 +20,7 @@ from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.limits import AddressRateLimiter, RateLimit
-from diem.process.listeners import bind, check_bind, is_loopback, origin_allowed
+from diem.process.listeners import bind_all, check_bind, is_loopback, origin_allowed
 from diem.process.tls import LinkTls, ServerTls, server_tls
 from metadata.api import LocateApi
 from metadata.assignments import Assignments
@@ -45,7 +45,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     silence_library_log()
     options, key, clock = settings.kafka(), KeyRing.load(settings.internal_key_file), SystemClock()
     check_bind(settings.host, authenticated=settings.access_decided, what="public listener")
-    listener = bind(settings.host, settings.port, reserved=settings.supervised)
+    listeners = bind_all(settings.host, settings.port, reserved=settings.supervised)
     directory = Directory(settings.clone_numbers)
     map_reader = MapReader(options) if options.served is None else ServedMap(options, options.served)
     driver = MigrationDriver(options, map_reader, clock, settings.move_seconds, directory.unassigned)
@@ -79,7 +79,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         snapshots=snapshots,
     )
     server = _server(settings, api, server_tls(settings, life.on_reload))
-    with contextlib.closing(listener):
+    with contextlib.ExitStack() as closing:
+        for listener in listeners:
+            closing.enter_context(contextlib.closing(listener))
         async with (
             internal_service(
                 settings,
@@ -95,9 +97,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             health_service(settings, report.why_not_ready),
             asyncio.TaskGroup() as tasks,
         ):
-            structlog.get_logger("metadata").info("serving", host=settings.host, port=listener.getsockname()[1])
+            structlog.get_logger("metadata").info("serving", host=settings.host, port=listeners[0].getsockname()[1])
             freeze_heap()
-            serving = tasks.create_task(server.run_until(life.stopping, listener))
+            serving = tasks.create_task(server.run_until(life.stopping, *listeners))
 
             async def drain() -> None:
                 snapshots.stop()

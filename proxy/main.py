@@ -14,7 +14,7 @@ from diem.process.allow_list import AllowList
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
-from diem.process.listeners import allow_connections, bind, check_bind
+from diem.process.listeners import allow_connections, bind_all, check_bind
 from diem.process.tls import LinkTls, server_tls
 from diem.traffic.recording import recording
 from proxy.proxy import Proxy, ProxyClientConnection, samples
@@ -50,7 +50,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     allow_connections(settings.capacity)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     public = Listener(
-        bind(settings.host, settings.port, reserved=settings.supervised),
+        bind_all(settings.host, settings.port, reserved=settings.supervised),
         lambda: ProxyClientConnection(edge, service),
         send_buffer=SEND_BUFFER_BYTES,
         tls=server_tls(settings, life.on_reload),

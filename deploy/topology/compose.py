@@ -148,9 +148,9 @@ def _listener(slot: Slot, options: Options) -> dict[str, str | None]:
     if not options.mode.admits(slot.process):
         return {} if options.mode.behind_nginx else {"HOST": HOST}
     public = options.clients.public
-    at_both = slot.process == "data" and public.listen == HOST and options.clients.is_local
+    at_both = public.listen == HOST and options.clients.is_local
     return {
-        # On both loopback addresses, as the page's URL has the name.
+        # On both loopback addresses, as URLs of pages and in browsers have the name.
         "HOST": LOCALHOST if at_both else public.listen,
         "TLS_CERTIFICATE": _path(public.certificate),
         "TLS_KEY": _path(public.certificate and public.key),

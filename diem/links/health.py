@@ -91,7 +91,7 @@ class HealthListener:
     def __init__(self, host: str, port: int, why_not_ready: Callable[[], str | None]) -> None:
         self._why_not_ready = why_not_ready
         self.connections = Pool[HealthConnection](MAX_CONNECTIONS, lambda _address: MAX_PER_ADDRESS, grace_s=GRACE_S)
-        self._listener = Listener(bind(host, port), lambda: HealthConnection(self))
+        self._listener = Listener((bind(host, port),), lambda: HealthConnection(self))
 
     @property
     def port(self) -> int:

@@ -291,7 +291,7 @@ class InternalListener:
         self._sockets = sockets if tcp.getsockname()[0] in unix_sockets.BOUND else None
         self._unix: tuple[socket.socket, Listener] | None = None
         handshakes = HandshakeLimiter("internal", HandshakeLimits.of_links(MAX_UNPROVED_PER_ADDRESS))
-        self._listener = Listener(tcp, self._connection, tls=tls, handshakes=handshakes)
+        self._listener = Listener((tcp,), self._connection, tls=tls, handshakes=handshakes)
 
     @property
     def port(self) -> int:
@@ -309,7 +309,7 @@ class InternalListener:
                 log = structlog.get_logger("links")
                 log.warning("no Unix socket: TCP only", directory=str(self._sockets), error=why)
             else:
-                self._unix = (sock, Listener(sock, self._connection))
+                self._unix = (sock, Listener((sock,), self._connection))
                 await self._unix[1].start()
 
     def stop(self) -> None:

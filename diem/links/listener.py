@@ -166,12 +166,12 @@ def _protocol(
 
 
 class Listener:
-    """A listening socket whose connections are made by ``factory``.
+    """Listening sockets whose connections are made by ``factory``.
 
     :meth:`start` starts accepting; :meth:`stop` stops accepting and leaves open connections alone.
 
     Args:
-        sock: bound, not listening yet.
+        sockets: bound to one port, of one address each (see ``bind_all``).
         factory: makes the protocol of each connection.
         send_buffer: bytes of kernel send buffer per connection (doubled by the kernel), the bound of data held there
             for a client that does not read; None: the kernel's default.
@@ -181,7 +181,7 @@ class Listener:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sockets: Sequence[socket.socket],
         factory: Callable[[], asyncio.Protocol],
         *,
         send_buffer: int | None = None,
@@ -189,39 +189,40 @@ class Listener:
         handshakes: HandshakeLimiter | None = None,
     ) -> None:
         if send_buffer is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
-        self._socket = sock
+            for sock in sockets:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        self._sockets = sockets
         self._factory = factory
         self._tls = tls
         self._handshakes = handshakes
-        self._server: asyncio.Server | None = None
-        self._acceptor: BatchAcceptor | None = None
+        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[BatchAcceptor] = []
 
     @property
     def port(self) -> int:
         """The bound port."""
-        return int(self._socket.getsockname()[1])
+        return int(self._sockets[0].getsockname()[1])
 
     async def start(self) -> None:
         """Start accepting connections."""
         loop = asyncio.get_running_loop()
-        if self._tls is not None:
-            # The event loop's own server would neither bound the handshakes nor replace the certificate.
-            self._acceptor = BatchAcceptor(self._socket, self._factory, self._tls, self._handshakes)
-        elif self._socket.family is socket.AF_UNIX:
-            self._server = await loop.create_unix_server(self._factory, sock=self._socket, backlog=BACKLOG)
-        else:
-            self._server = await loop.create_server(self._factory, sock=self._socket, backlog=BACKLOG)
+        for sock in self._sockets:
+            if self._tls is not None:
+                # The event loop's own server would neither bound the handshakes nor replace the certificate.
+                self._acceptors.append(BatchAcceptor(sock, self._factory, self._tls, self._handshakes))
+            elif sock.family is socket.AF_UNIX:
+                self._servers.append(await loop.create_unix_server(self._factory, sock=sock, backlog=BACKLOG))
+            else:
+                self._servers.append(await loop.create_server(self._factory, sock=sock, backlog=BACKLOG))
 
     def stop(self) -> None:
         """Stop accepting connections; idempotent."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        if self._acceptor is not None:
-            self._acceptor.stop()
-            self._acceptor = None
-        self._socket.close()
+        for each in self._servers:
+            each.close()
+        for acceptor in self._acceptors:
+            acceptor.stop()
+        for sock in self._sockets:
+            sock.close()
 
 
 ACCEPT_BATCH: Final = 64

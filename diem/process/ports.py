@@ -65,7 +65,8 @@ class PortReservations:
     def __init__(self, public: str = HOST) -> None:
         self._held: dict[int, _Held] = {}
         # localhost may be either loopback address.
-        self._hosts = tuple(dict.fromkeys((HOST, LOOPBACK_IPV6, public)))
+        both = (HOST, LOOPBACK_IPV6)
+        self._hosts = both if public in {*both, "localhost"} else (*both, public)
 
     def reserve(self, port: int) -> bool:
         """Reserve a port; return False if already reserved (here or by another process), or if it has a listener.

@@ -24,7 +24,7 @@ from diem.process import metrics
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
-from diem.process.listeners import allow_connections, bind, check_bind
+from diem.process.listeners import allow_connections, bind_all, check_bind
 from diem.process.metrics import Sample
 from diem.process.tls import LinkTls, server_tls
 from diem.protocol.codes import Close
@@ -70,7 +70,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     tls = server_tls(settings, life.on_reload)
     public = Listener(
-        bind(settings.host, settings.port, reserved=settings.supervised),
+        bind_all(settings.host, settings.port, reserved=settings.supervised),
         lambda: EdgeConnection(edge),
         send_buffer=SEND_BUFFER_BYTES,
         tls=tls,

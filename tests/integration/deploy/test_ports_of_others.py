@@ -60,7 +60,7 @@ def _slots(directory: Path) -> list[str]:
 
 @pytest.mark.takes(10)
 @pytest.mark.parametrize("mode", ["single", "x-broadcast"])
-async def test_page_is_at_both_addresses_of_the_name_that_is_printed(tmp_path: Path, mode: str) -> None:
+async def test_page_and_servers_are_at_both_addresses_of_the_name_that_is_printed(tmp_path: Path, mode: str) -> None:
     if not has_ipv6_loopback():
         pytest.skip("no IPv6 here")
     async with up(tmp_path, "--mode", mode) as running:
@@ -70,3 +70,6 @@ async def test_page_is_at_both_addresses_of_the_name_that_is_printed(tmp_path: P
             for host in ("127.0.0.1", "[::1]", "localhost"):
                 for path in ("/", "/v1/endpoints"):
                     assert (await http.get(f"http://{host}:{port}{path}")).status_code == 200, host
+                for server in (await http.get(f"http://{host}:{port}/config.json")).json()["servers"]:
+                    answer = await http.get(f"http://{host}:{server['port']}{server['path']}")
+                    assert answer.json()["code"] == "upgrade_required", host

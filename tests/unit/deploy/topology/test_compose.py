@@ -328,10 +328,14 @@ def test_no_sockets_are_used_if_their_paths_are_too_long() -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_every_listener_is_bound_to_loopback(mode: Mode) -> None:
     hosts = {value for each in topology(mode).processes for name, value in each.env.items() if name.endswith("_HOST")}
-    # The page is at both addresses of its name.
     assert hosts - {"localhost"} == {"127.0.0.1"}
-    page = env(topology(mode), "data")["DIEM_DATA_HOST"]
-    assert page == ("127.0.0.1" if mode.behind_nginx else "localhost")
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_listeners_of_clients_are_at_both_addresses_of_localhost(mode: Mode) -> None:
+    for each in topology(mode).processes:
+        found = {value for name, value in each.env.items() if name == f"DIEM_{each.process.upper()}_HOST"}
+        assert found <= {"localhost" if mode.admits(each.process) else "127.0.0.1"}
 
 
 def test_configuration_file_is_passed_on_if_there_is_one() -> None:

@@ -35,7 +35,7 @@ async def listening(edge: Edge) -> AsyncIterator[int]:
         made.append(EdgeConnection(edge))
         return made[-1]
 
-    listener = Listener(bind("127.0.0.1", 0), connection)
+    listener = Listener((bind("127.0.0.1", 0),), connection)
     await listener.start()
     try:
         yield listener.port

@@ -82,7 +82,7 @@ async def edge_with_a_client(tmp_path: Path) -> AsyncIterator[Served]:
         made.append(EdgeConnection(edge))
         return made[-1]
 
-    listener = Listener(small_listener(), connection, send_buffer=SMALL, tls=ServerTls(*authority.issue()[:2]))
+    listener = Listener((small_listener(),), connection, send_buffer=SMALL, tls=ServerTls(*authority.issue()[:2]))
     await listener.start()
     client = await dialled(listener.port, authority)
     client.sendall(HANDSHAKE)

@@ -1,6 +1,6 @@
 import asyncio
 
-from diem.links.client import UpdatesClient
+from diem.client import UpdatesClient
 
 
 async def main() -> None:

@@ -22,10 +22,7 @@ from typing import Any, Final
 import httpx
 from aiokafka import AIOKafkaProducer
 
-from diem.errors import DiemError
-from diem.kafka.client import silence_library_log
-from diem.kafka.config import KafkaOptions
-from diem.links.client import (
+from diem.client import (
     BaseClient,
     CompletedEvents,
     EndpointSnapshot,
@@ -33,6 +30,9 @@ from diem.links.client import (
     PartitionedClient,
     UpdatesClient,
 )
+from diem.errors import DiemError
+from diem.kafka.client import silence_library_log
+from diem.kafka.config import KafkaOptions
 from diem.protocol.partitioners import partition_of
 from tests.load.bench import Goal, exit_code, table, write
 from tests.load.processes import Cpu, Process

@@ -21,8 +21,8 @@ from deploy.clients.data_service import (
 from deploy.clients.updates import ANONYMOUS, Credentials, client_of, credentials_of
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR
+from diem.client import CompletedEvents, EndpointSnapshot, Event, Fetch, FetchDelayed
 from diem.errors import DiemError
-from diem.links.client import CompletedEvents, EndpointSnapshot, Event, Fetch, FetchDelayed
 from diem.protocol import endpoints
 from diem.protocol.media_types import kind_of
 from diem.protocol.update import iso

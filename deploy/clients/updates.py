@@ -8,8 +8,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from deploy.clients.data_service import DataService, Edges
+from diem.client import BaseClient, PartitionedClient, TokenFunction, UpdatesClient
 from diem.errors import ConfigurationError
-from diem.links.client import BaseClient, PartitionedClient, TokenFunction, UpdatesClient
 from diem.process.auth import SharedKey
 
 

@@ -8,6 +8,5 @@ clients ``refusals`` (of handshakes, with their reasons), ``edge`` (admission, m
 and ``edge_connection`` (WebSocket) or ``http_updates`` (long polls, event streams), ``read_reports`` (data by API key),
 with ``epochs`` and ``unix_sockets``; between processes ``mutual_auth``, ``refused_peers``, ``internal`` with
 ``health``, ``internal_client`` (HTTP), ``feed_server``, ``feed_reader`` and ``proxy_port``; for REST ``http_server``,
-``fast_path`` (answers from memory), ``connection_limits`` and ``rest`` (middleware); ``service`` wires a process;
-``client`` is for Python.
+``fast_path`` (answers from memory), ``connection_limits`` and ``rest`` (middleware); ``service`` wires a process.
 """

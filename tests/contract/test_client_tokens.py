@@ -7,8 +7,8 @@ from typing import Any, Final, Self
 
 import pytest
 
-from diem.links.client import Event, UpdatesClient
-from diem.links.client.tokens import TokenFunction
+from diem.client import Event, UpdatesClient
+from diem.client.tokens import TokenFunction
 from diem.tokens.key_source import KeyFile
 from tests.support.patience import PATIENCE_S, until
 from tests.support.small import System, small_system

@@ -10,7 +10,7 @@ import httpx
 import orjson
 import pytest
 
-from diem.links.client import UpdatesClient
+from diem.client import UpdatesClient
 from tests.support.patience import PATIENCE_S
 
 IMAGE: Final = os.environ.get("DIEM_IMAGE", "")

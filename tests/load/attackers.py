@@ -23,7 +23,7 @@ import orjson
 import uvloop
 from pydantic import BaseModel
 
-from diem.links.client.tokens import AUTH_ID
+from diem.client.tokens import AUTH_ID
 from diem.protocol.update import DATA_FIELD
 from tests.load import wire
 from tests.load.contents import dataset

@@ -5,10 +5,10 @@ from contextlib import suppress
 from math import inf
 from random import Random
 
-from diem.links.client import PartitionedClient, Timing, TokenFunction, UpdatesClient
-from diem.links.client.partitioned import GroupLink
-from diem.links.client.routes import Route
-from diem.links.client.tokens import NoToken
+from diem.client import PartitionedClient, Timing, TokenFunction, UpdatesClient
+from diem.client.partitioned import GroupLink
+from diem.client.routes import Route
+from diem.client.tokens import NoToken
 from diem.process.tasks import on_failure
 from tests.load.link import Link, RecordedLink
 from tests.load.locator import Locator

@@ -5,7 +5,7 @@ from functools import partial
 
 import httpx
 
-from diem.links.client.tokens import NoToken, TokenFunction
+from diem.client.tokens import NoToken, TokenFunction
 
 AT_ONCE = 8
 """Most pending requests of all clients."""

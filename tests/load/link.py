@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosedError, InvalidHandshake
 from websockets.frames import Close
 
-from diem.links.client.link import ClientLink
+from diem.client.link import ClientLink
 from tests.load import wire
 from tests.load.deflate import OFFER, Deflate
 

@@ -7,7 +7,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from diem.links.client import BaseClient
+from diem.client import BaseClient
 from diem.process.tasks import on_failure
 from diem.protocol.update import DATA_FIELD, GONE_TAIL
 from tests.load import wire

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from diem.links.client import Timing
+from diem.client import Timing
 from diem.protocol.frames import text_frame
 from diem.protocol.update import UPDATE, Change, encode
 from tests.load.client import LoadClient
@@ -18,7 +18,7 @@ from tests.oracle.history import Accepted
 from tests.oracle.violations import WrongData
 from tests.support.patience import FACTOR, until
 from tests.support.small import System, small_system
-from tests.unit.diem.links.client.fakes import FakeServer
+from tests.unit.diem.client.fakes import FakeServer
 
 
 def client_of(system: System, *wants: str, **options: Any) -> LoadClient:

@@ -13,7 +13,7 @@ from tests.load.client import PartitionedLoadClient
 from tests.load.locator import Locator
 from tests.oracle import Accepted, Event, History, Kind, judge
 from tests.support.patience import until
-from tests.unit.diem.links.client.fakes import Deployment, FakeServer, deployed
+from tests.unit.diem.client.fakes import Deployment, FakeServer, deployed
 
 V = 1_700_000_000_000
 

@@ -13,8 +13,8 @@ from typing import cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diem.links.client import CompletedEvents, EndpointSnapshot, UpdatesClient
-from diem.links.client.link import ClientLink
+from diem.client import CompletedEvents, EndpointSnapshot, UpdatesClient
+from diem.client.link import ClientLink
 from diem.protocol.media_types import DOCUMENT
 from tests.walks import walk_settings
 

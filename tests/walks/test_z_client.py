@@ -12,9 +12,9 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
+from diem.client import Event, PartitionedClient
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
-from diem.links.client import Event, PartitionedClient
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.process.clock import ManualClock

@@ -15,8 +15,8 @@ from deploy.clients.metadata import metadata_service
 from deploy.clients.updates import Credentials, client_of, credentials_of
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
+from diem.client import BaseClient
 from diem.errors import DiemError
-from diem.links.client import BaseClient
 from diem.links.internal import InternalListener
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process import lifecycle, metrics

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from deploy.terminal import Terminal
+from diem.client import BaseClient, Event, UpdatesClient
 from diem.errors import DiemError
-from diem.links.client import BaseClient, Event, UpdatesClient
 from diem.process import metrics
 from diem.process.backoff import wait
 from diem.process.tasks import cancelled_at_the_end

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from diem.links.client import BaseClient, Event
+from diem.client import BaseClient, Event
 from tools.load.completeness import Holding
 from tools.load.delays import Delays
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from deploy.terminal import amount
-from diem.links.client import Event
+from diem.client import Event
 
 MAX_WRITES: Final = 600
 """Maximum number of remembered writes: for edges late for longer, the oldest are forgotten."""

@@ -10,7 +10,7 @@ from typing import Final
 from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, ServiceRefused
 from deploy.clients.updates import ANONYMOUS, Credentials, client_of
 from deploy.terminal import Terminal
-from diem.links.client import TokenFunction
+from diem.client import TokenFunction
 from diem.process.auth import SharedKey
 from diem.process.backoff import wait
 from diem.process.lifecycle import LoopLag

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from diem.links.client import BaseClient, Event
+from diem.client import BaseClient, Event
 from diem.links.dialer import LinkConnection, Reconnector
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.protocol import feed, messages

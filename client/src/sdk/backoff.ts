@@ -1,5 +1,5 @@
 /**
- * Exponential backoff with full jitter, and a token bucket for each server; in Python: diem/links/client/backoff.py.
+ * Exponential backoff with full jitter, and a token bucket for each server; in Python: diem/client/backoff.py.
  * Fetches (data.ts), links of a pool (pool.ts) and servers' `retry=` (codes.ts, http.ts) have their own caps.
  */
 

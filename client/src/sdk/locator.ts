@@ -61,7 +61,7 @@ export function parseLocated(body: unknown, metadata: Metadata): Located {
 /**
  * The URL to dial for a server that a server or the metadata service named; null if it is not trusted. A loopback address
  * is the server's own view of itself: it is replaced by the host of the configuration. Any other host must be in `hosts`.
- * The Python client has the same rule (diem/links/client/routes.py); tests/cases/owner_urls.json has the cases that both pass.
+ * The Python client has the same rule (diem/client/routes.py); tests/cases/owner_urls.json has the cases that both pass.
  */
 export function trustedUrl(url: string, { host, scheme, hosts }: Metadata): string | null {
   let parsed: URL;

@@ -6,7 +6,7 @@ import { MAX_NAMES } from "./messages.ts";
 /**
  * A server processes the messages of a connection in order, so its final set follows from what was sent, whatever replies
  * are pending. Only the reply to the *latest* request for a name says anything about it: each name keeps the id of that
- * request. Pure. The Python client has the same class (diem/links/client/link.py); tests/cases/subscription_set.json has the
+ * request. Pure. The Python client has the same class (diem/client/link.py); tests/cases/subscription_set.json has the
  * cases that both pass.
  */
 export class SubscriptionSet {

@@ -3,7 +3,7 @@
  * every connection. Loaded only by pages that have a `token` function. It imports types alone: what it shared with the rest
  * would make bundlers split that, which every page loads.
  *
- * The Python client has the same rules (diem/links/client/tokens.py); tests/cases/tokens.json has the cases that both pass.
+ * The Python client has the same rules (diem/client/tokens.py); tests/cases/tokens.json has the cases that both pass.
  */
 
 import type { Backoff } from "./backoff.ts";

@@ -1,4 +1,4 @@
-/** The cases that the Python client and the SDK share (tests/cases); tests/unit/diem/links/client/test_cases.py runs the same. */
+/** The cases that the Python client and the SDK share (tests/cases); tests/unit/diem/client/test_cases.py runs the same. */
 
 import { readFileSync, readdirSync } from "node:fs";
 import { expect, test } from "vitest";

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from diem.links.client import BaseClient, PartitionedClient, UpdatesClient
+from diem.client import BaseClient, PartitionedClient, UpdatesClient
 from tests.support.patience import PATIENCE_S
 from tests.support.running import Running
 

@@ -11,8 +11,8 @@ import orjson
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from diem.client import BaseClient, Event
 from diem.links.admitted_client import STALL_TIMEOUT_S
-from diem.links.client import BaseClient, Event
 from tests.e2e.contract.mode import ModeUnderTest
 from tests.support.patience import PATIENCE_S
 

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from diem.links.client import Event, UpdatesClient
+from diem.client import Event, UpdatesClient
 from tests.integration.deploy.running import Running, diem, fine
 from tests.support.patience import PATIENCE_S, until
 

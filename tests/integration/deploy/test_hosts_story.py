@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from diem.client.backoff import Timing
 from diem.kafka.config import KafkaOptions
 from diem.kafka.map_reader import read_map
-from diem.links.client.backoff import Timing
 from diem.protocol.compatibility import OURS
 from metadata.plans.plan import encode
 from tests.integration.deploy.machines import EVERY_MODE, LABELS, Ends, Loaded, Machine, are_current, loaded

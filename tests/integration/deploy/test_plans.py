@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from diem.links.client import PartitionedClient
+from diem.client import PartitionedClient
 from diem.process.auth import SharedKey
 from diem.protocol.traffic import Type
 from tests.integration.data.process import bulk

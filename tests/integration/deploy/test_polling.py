@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from diem.links.client import UpdatesClient
+from diem.client import UpdatesClient
 from tests.support.nginx import needs_nginx
 from tests.support.patience import until
 from tests.support.publisher import Publisher, Reply, Sent, published

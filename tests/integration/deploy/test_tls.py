@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from diem.links.client import UpdatesClient
+from diem.client import UpdatesClient
 from diem.process.tls import HSTS, client_context
 from tests.integration.deploy.clients import NAME, put
 from tests.integration.deploy.running import DIEM, Running, diem, environment, up

@@ -9,7 +9,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
-from diem.links.client import Timing, UpdatesClient
+from diem.client import Timing, UpdatesClient
 from diem.process.auth import SharedKey
 from diem.protocol import messages
 from diem.protocol.traffic import Counted, TrafficEvent, Type, decode

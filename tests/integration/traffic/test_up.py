@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from diem.links.client import UpdatesClient
+from diem.client import UpdatesClient
 from diem.protocol.traffic import Type, decode
 from tests.support.nginx import needs_nginx
 from tests.support.patience import until

@@ -17,7 +17,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 from websockets.typing import Subprotocol
 
-from diem.links.client.tokens import NoToken
+from diem.client.tokens import NoToken
 from diem.protocol.codes import Close
 from diem.protocol.messages import SUBPROTOCOL
 from tests.load.attackers import BELOW, Plan

@@ -15,8 +15,8 @@ from deploy.clients.data_service import (
     StoredContent,
 )
 from deploy.clients.updates import ANONYMOUS, Credentials, credentials_of
+from diem.client import Event, TokenFunction
 from diem.errors import DiemError
-from diem.links.client import Event, TokenFunction
 from diem.process.auth import SharedKey
 from diem.protocol.media_types import COLLECTION, DOCUMENT, NOTICE, SERIES
 from tests.unit.deploy.clients.test_data_service import Server

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.clients.data_service import DataService, Edges
 from deploy.clients.updates import client_of, credentials_of
-from diem.links.client import PartitionedClient, UpdatesClient
+from diem.client import PartitionedClient, UpdatesClient
 from diem.process.auth import SharedKey
 from tests.unit.deploy.clients.test_data_service import Server
 

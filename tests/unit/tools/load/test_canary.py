@@ -9,7 +9,7 @@ import pytest
 
 from deploy.clients.data_service import DataServiceUnavailable
 from deploy.terminal import Terminal
-from diem.links.client import BaseClient, Event
+from diem.client import BaseClient, Event
 from tests.support.virtual_time import VirtualLoop, run_virtual
 from tools.load.canary import Canary
 from tools.load.edges import EdgeAddress

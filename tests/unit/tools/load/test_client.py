@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from diem.links.client import Event
+from diem.client import Event
 from tools.load.client import MAX_REASONS, OTHER_REASONS, LoadClient, Reasons, Received
 
 NOW_S = 1_700_000_000.0

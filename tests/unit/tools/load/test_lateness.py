@@ -2,7 +2,7 @@
 
 import pytest
 
-from diem.links.client import Event
+from diem.client import Event
 from tools.load.lateness import MAX_WRITES, Late, WatchedEdge, Writes
 
 NAMES = {"/p0": 0, "/p1": 1}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.clients.data_service import Edges
-from diem.links.client import Event
+from diem.client import Event
 from tools.load import report
 from tools.load.client import LoadClient, Received
 from tools.load.completeness import Completeness, Difference

@@ -12,7 +12,7 @@ import pytest
 from deploy.clients.data_service import DataService, DataServiceUnavailable
 from deploy.clients.updates import Credentials
 from deploy.terminal import Terminal
-from diem.links.client import Event, TokenFunction
+from diem.client import Event, TokenFunction
 from diem.process.auth import SharedKey
 from tests.support.patience import PATIENCE_S
 from tests.unit.deploy.clients.test_data_service import Server

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import orjson
 
-from diem.links.client import Event
+from diem.client import Event
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
 from tests.support.patience import PATIENCE_S

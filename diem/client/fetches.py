@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from diem.client.client import Event, EventQueue
+from diem.client.values import EndpointSnapshot
 from diem.errors import DiemError
-from diem.links.client.client import Event, EventQueue
-from diem.links.client.values import EndpointSnapshot
 from diem.process.backoff import Backoff
 
 BASE_S: Final = 0.5
@@ -79,7 +79,7 @@ class CompletedEvents:
         events: of a client.
         fetch: requests data, within its own time limit; raises :class:`FetchDelayed` if a retry may succeed, else
             another ``DiemError``.
-        correct: the client's :meth:`~diem.links.client.BaseClient.correct`, so that it reports the service's next
+        correct: the client's :meth:`~diem.client.BaseClient.correct`, so that it reports the service's next
             versions.
         sleep: waits for some seconds.
     """

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from diem.client import CompletedEvents, EndpointSnapshot, Event, FetchDelayed
 from diem.errors import DiemError
-from diem.links.client import CompletedEvents, EndpointSnapshot, Event, FetchDelayed
 from diem.protocol.media_types import DOCUMENT
 
 WINDOW_S = 8.0

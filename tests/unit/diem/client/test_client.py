@@ -7,10 +7,10 @@ from functools import partial
 
 import pytest
 
-from diem.links.client import UpdatesClient, backoff
+from diem.client import UpdatesClient, backoff
 from diem.protocol.endpoints import BadName
 from tests.support.patience import PATIENCE_S, until
-from tests.unit.diem.links.client.fakes import QUICK, FakeServer, seeing
+from tests.unit.diem.client.fakes import QUICK, FakeServer, seeing
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from diem.client.backoff import Timing
 from diem.errors import DiemError
-from diem.links.client.backoff import Timing
 from diem.process.backoff import Backoff, wait
 from diem.protocol import codes
 

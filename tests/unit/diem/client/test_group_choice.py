@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from diem.links.client import PartitionedClient
+from diem.client import PartitionedClient
 from diem.links.client_auth import ClientAuth
 from diem.process.clock import ManualClock, SystemClock
 from diem.process.limits import AddressRateLimiter, RateLimit
@@ -20,7 +20,7 @@ from metadata.locate import OwnerLookup
 from tests.support.patience import until
 from tests.support.ports import free_port
 from tests.support.tokens import NOW, Issuer
-from tests.unit.diem.links.client.fakes import QUICK, Deployment, FakeServer, deployed, seeing
+from tests.unit.diem.client.fakes import QUICK, Deployment, FakeServer, deployed, seeing
 from tests.unit.diem.links.test_http_server import serving
 
 NAMES = [f"/e/{number}" for number in range(8)]
@@ -153,7 +153,7 @@ async def test_a_server_named_while_it_waits_is_dialled_soon_once_in_a_while(
         windows.append(min(cap_s, base_s * 2**attempt))
         return windows[-1]
 
-    monkeypatch.setattr("diem.links.client.backoff.full_jitter", longest)
+    monkeypatch.setattr("diem.client.backoff.full_jitter", longest)
     client = PartitionedClient(system.urls[:2], timing=NAMED)
     system.own(a=system.a, b=system.b, c=system.a, d=system.a)
     async with seeing(client, "/a", "/b") as seen:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from diem.links.client.routes import trusted_url
+from diem.client.routes import trusted_url
 
 ANSWER_TIMEOUT_S: Final = 2.0
 """Time for each service to answer."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ClassVar, Final, Literal, Self
 
-from diem.links.client.backoff import Timing
-from diem.links.client.link import ClientLink
-from diem.links.client.tokens import TokenFunction, TokenSource
-from diem.links.client.values import EndpointSnapshot
+from diem.client.backoff import Timing
+from diem.client.link import ClientLink
+from diem.client.tokens import TokenFunction, TokenSource
+from diem.client.values import EndpointSnapshot
 from diem.protocol import endpoints
 
 Kind = Literal["open", "closed", "subscribed", "unsubscribed", "update", "resync", "status", "rejected", "error"]
@@ -39,7 +39,7 @@ class Event:
     media_type: str = ""
     """Of the value; empty: there is none, fetch it."""
     value: Any = None
-    """Of an update: the value of this version, by its kind (:mod:`~diem.links.client.values`)."""
+    """Of an update: the value of this version, by its kind (:mod:`~diem.client.values`)."""
     fetch_window_s: float = 0.0
     """Window of the random delay before fetching the value, if at all; unused for updates with values."""
     live: bool | None = None

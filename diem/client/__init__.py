@@ -6,12 +6,12 @@ Reading order: ``backoff`` (delays and rates), ``tokens``, ``link`` (one connect
 (``client/src/sdk``), and both pass the cases in ``tests/cases``.
 """
 
-from diem.links.client.backoff import Timing
-from diem.links.client.client import BaseClient, Event, Kind, UpdatesClient
-from diem.links.client.fetches import CompletedEvents, Fetch, FetchDelayed
-from diem.links.client.partitioned import PartitionedClient
-from diem.links.client.tokens import TokenFunction
-from diem.links.client.values import EndpointSnapshot
+from diem.client.backoff import Timing
+from diem.client.client import BaseClient, Event, Kind, UpdatesClient
+from diem.client.fetches import CompletedEvents, Fetch, FetchDelayed
+from diem.client.partitioned import PartitionedClient
+from diem.client.tokens import TokenFunction
+from diem.client.values import EndpointSnapshot
 
 __all__ = [
     "BaseClient",

@@ -16,8 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
-from diem.errors import DiemError
-from diem.links.client.backoff import (
+from diem.client.backoff import (
     ReconnectBackoff,
     Timing,
     TokenBuckets,
@@ -25,7 +24,8 @@ from diem.links.client.backoff import (
     retry_window_s,
     silence_limit_s,
 )
-from diem.links.client.tokens import AUTH_ID, NoToken, TokenSource
+from diem.client.tokens import AUTH_ID, NoToken, TokenSource
+from diem.errors import DiemError
 from diem.process.backoff import Backoff
 from diem.protocol import codes, messages
 from diem.protocol.messages import MAX_FETCH_WINDOW_MS

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
-from diem.links.client import BaseClient, Event, Timing
+from diem.client import BaseClient, Event, Timing
 from tests.support.patience import until
 
 QUICK = Timing(

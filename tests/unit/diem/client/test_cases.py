@@ -12,8 +12,8 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from diem.links.client import CompletedEvents, Event, UpdatesClient
-from diem.links.client.backoff import (
+from diem.client import CompletedEvents, Event, UpdatesClient
+from diem.client.backoff import (
     ReconnectBackoff,
     Timing,
     TokenBuckets,
@@ -21,9 +21,9 @@ from diem.links.client.backoff import (
     retry_window_s,
     silence_limit_s,
 )
-from diem.links.client.link import SubscriptionSet
-from diem.links.client.routes import trusted_url
-from diem.links.client.tokens import NoToken, RefusedTokens, lifetime, refresh_delay_s
+from diem.client.link import SubscriptionSet
+from diem.client.routes import trusted_url
+from diem.client.tokens import NoToken, RefusedTokens, lifetime, refresh_delay_s
 from diem.links.epochs import EpochGuard
 from diem.protocol import codes, endpoints
 from diem.protocol.messages import (
@@ -39,8 +39,8 @@ from diem.protocol.messages import (
     parse_server,
 )
 from tests.support.patience import until
-from tests.unit.diem.links.client.fakes import QUICK, FakeServer, seeing, unsigned
-from tests.unit.diem.links.client.test_fetches import Service, Source, complete
+from tests.unit.diem.client.fakes import QUICK, FakeServer, seeing, unsigned
+from tests.unit.diem.client.test_fetches import Service, Source, complete
 
 CASES: Final = Path(__file__).parents[4] / "cases"
 Step = Mapping[str, Any]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from diem.links.client.backoff import Timing
+from diem.client.backoff import Timing
 from diem.process.backoff import full_jitter
 from diem.process.listeners import is_loopback
 

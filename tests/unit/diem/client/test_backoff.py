@@ -8,10 +8,10 @@ import pytest
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
+from diem.client import Event, UpdatesClient
+from diem.client.backoff import TokenBuckets
+from diem.client.link import MAX_REFUSAL_CHARS, refusal_text
 from diem.fanout.feed_hub import FeedHub
-from diem.links.client import Event, UpdatesClient
-from diem.links.client.backoff import TokenBuckets
-from diem.links.client.link import MAX_REFUSAL_CHARS, refusal_text
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.refusals import Cause, RefusedClient
@@ -149,7 +149,7 @@ def test_names_for_which_the_server_has_no_place_are_rejected_at_once_and_withou
 def test_many_subscriptions_survive_several_restarts_in_a_row(
     subscriptions: int, at_once: int, last_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("diem.links.client.backoff.full_jitter", lambda *_: 0.0)
+    monkeypatch.setattr("diem.client.backoff.full_jitter", lambda *_: 0.0)
 
     async def main(loop: VirtualLoop) -> None:
         async with Served(loop, subscriptions) as served:
@@ -213,7 +213,7 @@ def test_who_was_too_fast_begins_with_nothing() -> None:
 
 @pytest.mark.parametrize("code", [int(code) for code in Close if reconnects(code)])
 def test_the_window_of_a_close_reason_is_kept_whatever_the_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diem.links.client.backoff.full_jitter", lambda _attempt, base, cap, _rng: min(base, cap))
+    monkeypatch.setattr("diem.client.backoff.full_jitter", lambda _attempt, base, cap, _rng: min(base, cap))
 
     async def main(loop: VirtualLoop) -> None:
         async with Served(loop) as served:
@@ -229,7 +229,7 @@ def test_the_window_of_a_close_reason_is_kept_whatever_the_code(code: int, monke
 def test_the_pause_of_a_refused_handshake_is_the_least_that_is_waited(
     monkeypatch: pytest.MonkeyPatch, drawn: float
 ) -> None:
-    monkeypatch.setattr("diem.links.client.backoff.full_jitter", lambda *_: drawn)
+    monkeypatch.setattr("diem.client.backoff.full_jitter", lambda *_: drawn)
 
     async def main(loop: VirtualLoop) -> None:
         async with Served(loop) as served:
@@ -247,7 +247,7 @@ def test_the_pause_of_a_refused_handshake_is_the_least_that_is_waited(
 def test_the_text_of_a_refused_handshake_sets_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = RefusedClient(503, Cause.FULL, "busy retry=500000")
     monkeypatch.setattr("diem.links.edge_connection.NOT_READY", refusal)
-    monkeypatch.setattr("diem.links.client.backoff.full_jitter", lambda _attempt, base, cap, _rng: min(base, cap))
+    monkeypatch.setattr("diem.client.backoff.full_jitter", lambda _attempt, base, cap, _rng: min(base, cap))
 
     async def main(loop: VirtualLoop) -> None:
         async with Served(loop) as served:

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from diem.links.client import PartitionedClient, UpdatesClient
-from diem.links.client.tokens import NoToken, TokenSource, refresh_delay_s
+from diem.client import PartitionedClient, UpdatesClient
+from diem.client.tokens import NoToken, TokenSource, refresh_delay_s
 from tests.support.patience import until
-from tests.unit.diem.links.client.fakes import FORBIDDEN, QUICK, FakeServer, deployed, seeing, unsigned
+from tests.unit.diem.client.fakes import FORBIDDEN, QUICK, FakeServer, deployed, seeing, unsigned
 
 LIFE_S = 0.6
 """Replaced after 0.22 to 0.3 s."""
@@ -121,7 +121,7 @@ async def test_what_is_no_token_is_not_presented_nor_published(server: FakeServe
 async def test_the_same_token_again_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     clock = SimpleNamespace(time=lambda: now)
-    monkeypatch.setattr("diem.links.client.tokens.time", clock)
+    monkeypatch.setattr("diem.client.tokens.time", clock)
     only = unsigned({"iat": now - 10, "exp": now + 0.2})
     tokens = TokenSource(lambda: only, replace(QUICK, base_s=0.01))
     assert await tokens.ready() == only

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
+from diem.client.backoff import Timing, TokenBuckets
+from diem.client.client import BaseClient, Event
+from diem.client.group_choice import least_loaded_group
+from diem.client.link import ClientLink, new_identity
+from diem.client.routes import Route, trusted_url
+from diem.client.tokens import NoToken, TokenFunction, TokenSource
 from diem.errors import ConfigurationError
-from diem.links.client.backoff import Timing, TokenBuckets
-from diem.links.client.client import BaseClient, Event
-from diem.links.client.group_choice import least_loaded_group
-from diem.links.client.link import ClientLink, new_identity
-from diem.links.client.routes import Route, trusted_url
-from diem.links.client.tokens import NoToken, TokenFunction, TokenSource
 from diem.process.backoff import wait
 
 SILENCE_S: Final = 32.0
@@ -86,7 +86,7 @@ class PartitionedClient(BaseClient):
         hosts: further allowed hosts of servers.
         origin: ``Origin`` header; None: none is sent.
         timing: delays.
-        token: as with :class:`~diem.links.client.client.UpdatesClient`.
+        token: as with :class:`~diem.client.client.UpdatesClient`.
         tls: context for ``wss`` URLs; None: the system's authorities decide.
         data: ask for the data of updates.
 

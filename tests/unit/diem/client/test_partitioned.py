@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from diem.client import PartitionedClient, Timing
 from diem.errors import ConfigurationError
-from diem.links.client import PartitionedClient, Timing
 from tests.support.patience import PATIENCE_S, until
-from tests.unit.diem.links.client.fakes import LIMIT, QUICK, Deployment, deployed, seeing
+from tests.unit.diem.client.fakes import LIMIT, QUICK, Deployment, deployed, seeing
 
 DOUBTING = replace(QUICK, suspect_after_s=0.1)
 LONG_OUT = replace(QUICK, held_after_s=1000.0)
@@ -140,7 +140,7 @@ async def test_servers_that_send_it_to_each_other_get_three_hops_then_pauses(
         pauses.append((attempt, sum(len(server.subscribed_with("/a")) for server in system.servers)))
         return 0.01
 
-    monkeypatch.setattr("diem.links.client.routes.full_jitter", pause)
+    monkeypatch.setattr("diem.client.routes.full_jitter", pause)
     system.a.refuse["/a"], system.b.refuse["/a"] = system.b.url, system.a.url
     client = client_of(system, urls=[system.a.url, system.b.url])
     async with seeing(client) as seen:
@@ -279,7 +279,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         drawn.append(min(cap_s, base_s * 2**attempt))
         return drawn[-1]
 
-    monkeypatch.setattr("diem.links.client.backoff.full_jitter", longest)
+    monkeypatch.setattr("diem.client.backoff.full_jitter", longest)
     return drawn
 
 

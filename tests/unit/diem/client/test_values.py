@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diem.links.client.values import EndpointSnapshot
+from diem.client.values import EndpointSnapshot
 from diem.protocol.media_types import COLLECTION, DOCUMENT, NOTICE, SERIES
 
 TIME = "2026-01-01T00:00:00.005Z"

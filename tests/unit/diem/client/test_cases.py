@@ -42,7 +42,7 @@ from tests.support.patience import until
 from tests.unit.diem.client.fakes import QUICK, FakeServer, seeing, unsigned
 from tests.unit.diem.client.test_fetches import Service, Source, complete
 
-CASES: Final = Path(__file__).parents[4] / "cases"
+CASES: Final = Path(__file__).parents[3] / "cases"
 Step = Mapping[str, Any]
 
 

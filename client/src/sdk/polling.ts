@@ -238,17 +238,20 @@ export class PollSocket implements Socket {
     });
   }
 
-  /** Waits until the server's limit has room for a request with so many names. */
-  async #pace(names: number): Promise<void> {
+  /** Waits until the server's limit has room for a request with so many names; false if there is something to send before. */
+  async #pace(names: number, wait: number): Promise<boolean> {
     const cost = (1 + Math.floor(names / NAMES_PER_REQUEST)) * INTERVAL_MS;
     const waitMs = (): number => this.#fullAt - this.#env.now() - (BURST - 1) * INTERVAL_MS;
-    while (!this.#isClosed && waitMs() > 0) await this.#sleep(waitMs());
+    while (!this.#isClosed && waitMs() > 0) {
+      // Without it a new name would wait for the answer to others, which may be a stream without an end.
+      if (!(await this.#sleep(waitMs())) && wait > 0) return false;
+    }
     this.#fullAt = Math.max(this.#fullAt, this.#env.now()) + cost;
+    return !this.#isClosed;
   }
 
   async #request(names: readonly string[], wait: number): Promise<void> {
-    await this.#pace(names.length);
-    if (this.#isClosed) return;
+    if (!(await this.#pace(names.length, wait))) return;
     const { signal } = (this.#controller = new AbortController());
     const isStream = wait > 0 && this.#streams;
     let timer: Timer = null;

@@ -209,6 +209,16 @@ test("requests stay below the limit of the server", async () => {
   expect(polls().length).toBeLessThan(24 + 60 / 0.7 + 4);
 });
 
+test("a name that is new while a request waits for the limit goes before it", async () => {
+  await waiting();
+  for (let version = 6; polls().length !== answered; version += 1) await answer(subscribed({ "/a": version }), update("/a", version));
+  send({ type: "subscribe", id: 2, endpoints: { "/b": null } });
+  await world.advance(1_000);
+  expect(asked()).toMatchObject({ endpoints: { "/b": null }, wait: 0 });
+  await answer(subscribed({ "/b": null }));
+  expect(news()).toContainEqual({ type: "subscribed", id: 2, endpoints: { "/b": null }, rejected: {} });
+});
+
 /** A stream of events that the test sends. */
 function stream(): { send(text: string): Promise<void> } {
   let controller!: ReadableStreamDefaultController<Uint8Array>;

@@ -10,11 +10,12 @@ from diem.client.partitioned import GroupLink
 from diem.client.routes import Route
 from diem.client.tokens import NoToken
 from diem.process.tasks import on_failure
+from tests.load.http_link import HttpLink, StreamLink
 from tests.load.link import Link, RecordedLink
 from tests.load.locator import Locator
 from tests.load.recorder import HistoryFull, Recorder
 
-__all__ = ["HistoryFull", "LoadClient", "PartitionedLoadClient"]
+__all__ = ["HistoryFull", "LoadClient", "PartitionedLoadClient", "PollClient", "StreamClient"]
 
 
 class LoadClient(Recorder, UpdatesClient):
@@ -35,6 +36,7 @@ class LoadClient(Recorder, UpdatesClient):
         compression: bool = False,
         token: TokenFunction | None = None,
     ) -> None:
+        self.urls = urls
         UpdatesClient.__init__(self, urls, origin=origin, timing=timing, data=data, token=token)
         Recorder.__init__(self, name, address, wants, random, data=data, compression=compression, filtered=filtered)
 
@@ -48,6 +50,18 @@ class LoadClient(Recorder, UpdatesClient):
     @property
     def live(self) -> bool:
         return any(link.live and not link.stale & self.wants for link in self.links)
+
+
+class PollClient(LoadClient):
+    """A client that reads no WebSocket, but makes one long poll after the other."""
+
+    link_type = HttpLink
+
+
+class StreamClient(LoadClient):
+    """A client that reads no WebSocket, but event streams."""
+
+    link_type = StreamLink
 
 
 class RecordedGroupLink(RecordedLink, GroupLink):

@@ -24,7 +24,7 @@ import uvloop
 from pydantic import BaseModel
 
 from diem.process.http_transport import HttpTransport
-from tests.load.client import LoadClient, PartitionedLoadClient
+from tests.load.client import LoadClient, PartitionedLoadClient, PollClient, StreamClient
 from tests.load.credentials import Credentials
 from tests.load.interests import Interests
 from tests.load.locator import Locator
@@ -71,6 +71,10 @@ class Plan(BaseModel, frozen=True):
     """Share of the clients that ask for the data of updates."""
     compression: float = 0.0
     """Share of the clients that offer compression: as large a one of those who ask for data as of the others."""
+    polls: float = 0.0
+    """Share of the clients that make long polls, instead of WebSocket; none where clients locate servers."""
+    streams: float = 0.0
+    """Share of those that read event streams."""
     filtered: bool = False
     """The clients are sent everything (all-to-all)."""
     start_seconds: float = 2.0
@@ -99,8 +103,8 @@ class ClientPool:
         self.locator = locator
         self.credentials = Credentials(http, plan.api_key, plan.token_seconds) if plan.api_key else None
         self.interests = Interests(plan.endpoints, plan.communities, plan.seed)
-        self.numbers: Counter[bool] = Counter()
-        """Clients so far that ask for the data of updates, and that do not."""
+        self.numbers: Counter[object] = Counter()
+        """Clients so far of each kind, and of these that ask for the data of updates, and that do not."""
         self.rights: dict[str, list[str]] = {}
         """The prefixes of the clients that are limited."""
         self.lists: dict[int, tuple[str, ...]] = {}
@@ -128,20 +132,33 @@ class ClientPool:
         elif wants is None:
             wants = self.interests.first(number, self.plan.subscriptions, self.random)
         random = Random(self.random.random())
-        data = _chosen(number, self.plan.data)
-        offers = {"data": data, "compression": _chosen(self.numbers[data], self.plan.compression)}
-        self.numbers[data] += 1
+        kind = self._kind(number)
+        data = self._choose(kind, self.plan.data)
+        offers = {"data": data, "compression": self._choose((kind, data), self.plan.compression)}
         token = None if self.credentials is None else self.credentials.function(name, self.rights.get(name))
         own: dict[str, Any] = {"token": token, **offers, **({"http": http} if number < self.plan.probes else {})}
         urls = [f"ws://{host}:{port}{path}" for host, port, path in self.plan.servers]
-        if self.plan.metadata:
-            kind = PartitionedProbeClient if "http" in own else PartitionedLoadClient
+        if issubclass(kind, PartitionedLoadClient):
             client: Recorder = kind(name, address, urls, wants, random, locator=self.locator, **own)
         else:
-            simple = ProbeClient if "http" in own else LoadClient
-            client = simple(name, address, urls, wants, random, filtered=self.plan.filtered, **own)
+            client = kind(name, address, urls, wants, random, filtered=self.plan.filtered, **own)
         client.lists = self.lists
         return client
+
+    def _kind(self, number: int) -> type[LoadClient | PartitionedLoadClient]:
+        probes = number < self.plan.probes
+        if self.plan.metadata:
+            return PartitionedProbeClient if probes else PartitionedLoadClient
+        if probes:
+            return ProbeClient
+        if _chosen(number, self.plan.polls):
+            return PollClient
+        return StreamClient if self._choose("streams", self.plan.streams / (1 - self.plan.polls)) else LoadClient
+
+    def _choose(self, among: object, share: float) -> bool:
+        """Return whether the next one of a kind belongs to a share of it."""
+        self.numbers[among] += 1
+        return _chosen(self.numbers[among] - 1, share)
 
     def start(self) -> None:
         """Connect everybody who is there from the start."""
@@ -229,6 +246,7 @@ class ClientPool:
             "links": len(links),
             "raw": sum(client.raw for client in self.clients) + sum(link.updates for link in links),
             "events": sum(len(client.rows) for client in self.clients),
+            "requests": sum(client.requests for client in self.clients),
             "refused": sum(client.refused for client in self.clients),
             "fetches": sum(client.fetches for client in self.clients if isinstance(client, Fetching)),
             "locates": self.locator.asked,

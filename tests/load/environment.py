@@ -136,6 +136,8 @@ def _plan(scenario: Scenario, system: System, names: list[str], key: str) -> Pla
         probes=scenario.probes,
         data=scenario.data,
         compression=scenario.compression,
+        polls=scenario.polls,
+        streams=scenario.streams,
         churn_seconds=scenario.churn_seconds,
         filtered=scenario.mode == "all-to-all",
         seed=scenario.seed,

@@ -6,6 +6,9 @@ for each fault. ``z`` stands for all modes in which servers share out the endpoi
 other partitions meanwhile, where clients or proxies follow them, and then to where a plan has them that is learnt from
 the recorded traffic. ``upgrade`` begins with the last release, and replaces its processes by those of this checkout one
 by one, and then the other way round; it is skipped where the history does not have that release.
+
+Where clients need no other server than the one that they know, a third of them makes long polls, and a sixth reads
+event streams.
 """
 
 import sys
@@ -88,12 +91,19 @@ FAULT_MODES: Final = (*MODES, "z", "drain", "repartition", "upgrade")
 
 def scenarios(mode: str, seed: int) -> list[Scenario]:
     """Return the runs of a mode: with ``SMOKE=1`` one of them, with one fault."""
-    found = _scenarios(mode, seed)
+    found = [_with_http(run) for run in _scenarios(mode, seed)]
     if SIZE is not RunSize.SMOKE:
         return found
     # Of mode z that with a proxy, which no other mode has.
     run = found[1] if mode == "z" else found[0]
     return [replace(run, faults=run.faults[:1])]
+
+
+def _with_http(run: Scenario) -> Scenario:
+    # The last release has no updates over HTTP, and recorded traffic, of which plans are learnt, no polls.
+    if run.mode == "z-client" or run.release is not None or LEARNED in run.faults:
+        return run
+    return replace(run, polls=1 / 3, streams=1 / 6)
 
 
 def _scenarios(mode: str, seed: int) -> list[Scenario]:

@@ -57,6 +57,9 @@ def goals_of(scenario: Scenario, report: Report, figures: dict[str, Any]) -> lis
         compressed = figures["clients"]["compressed"]
         name = "updates that came compressed to clients that offer it"
         goals.append(Goal(name, "", int(scenario.compresses), compressed, at_least=scenario.compresses))
+    if scenario.polls or scenario.streams:
+        made = figures["clients"]["requests"]
+        goals.append(Goal("long polls and event streams", "", scenario.clients, made, at_least=True))
     if scenario.retained_data_bytes is not None:
         lost, evicted = figures["clients"]["without_data"], sum(figures["evicted"].values())
         goals.append(Goal("updates without the data that was asked for", "", 1, lost, at_least=True))

@@ -59,7 +59,7 @@ class RecordedLink(ClientLink):
     @asynccontextmanager
     async def _dial(self, url: str) -> AsyncIterator[ClientConnection]:
         history = cast("History", self._listener)
-        link = Link(history, url, self._origin or "")
+        link = self._connection(history, url)
         try:
             await link.open()
         except (OSError, InvalidHandshake):
@@ -69,6 +69,9 @@ class RecordedLink(ClientLink):
             yield cast("ClientConnection", link)
         finally:
             link.close()
+
+    def _connection(self, history: History, url: str) -> "Link":
+        return WebSocketConnection(history, url, self._origin or "")
 
     async def _next(self, connection: ClientConnection) -> bytes:
         """Return the next message that is no update. Raises ``TimeoutError`` if no frame comes, not even an update."""
@@ -81,16 +84,13 @@ class RecordedLink(ClientLink):
             return await link.recv()
 
 
-class Link(asyncio.Protocol):
-    """One connection, with the part of the library's interface that a :class:`ClientLink` uses.
+class Link:
+    """One connection, with the part of the library's interface that a :class:`ClientLink` uses, whatever carries it."""
 
-    Forwards frames in the order of the wire, and answers pings and closes. Where compression was agreed, requests are
-    compressed, too.
-    """
+    transport: asyncio.Transport
+    """To abort it."""
 
-    def __init__(self, history: History, url: str, origin: str = "") -> None:
-        parts = urlsplit(url)
-        self.host, self.port, path = parts.hostname or "", parts.port or 80, parts.path or "/"
+    def __init__(self, history: History) -> None:
         self.number = history.number()
         """Number of the connection of its client; always 0 for clients with one at a time."""
         self.opened = self.last_received = 0.0
@@ -101,17 +101,60 @@ class Link(asyncio.Protocol):
         self.updates = 0
         self.deflate: Deflate | None = None
         """The compression that was agreed."""
-        self.transport: asyncio.Transport
-        offer = OFFER if history.offers_compression else ""
-        self._handshake = wire.Handshake(self.host, self.port, path, offer=offer, origin=origin)
-        self._opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._history = history
-        self._tail = b""
         self._close: Close | None = None
-        """The close frame of the server."""
+        """The code of the server, if it has closed the connection."""
         self._messages: deque[bytes] = deque()
         self._arrived = asyncio.Event()
         self._lost = False
+
+    async def open(self) -> None:
+        """Connect from the client's address. Raises ``OSError``, ``InvalidHandshake``."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leave."""
+        raise NotImplementedError
+
+    async def recv(self) -> bytes:
+        """Return the next message that is no update. Raises ``ConnectionClosedError``."""
+        while not self._messages:
+            if self._lost:
+                raise ConnectionClosedError(self._close, None)
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._messages.popleft()
+
+    def _begin(self) -> None:
+        self.opened = self.last_received = monotonic()
+        self._history.opened_link(self)
+
+    def _forward(self, payload: bytes) -> None:
+        self._messages.append(payload)
+        self._arrived.set()
+
+    def _end(self) -> None:
+        self._lost = True
+        self._arrived.set()
+        if self.opened:
+            self._history.ended(self, 1006 if self._close is None else self._close.code)
+
+
+class WebSocketConnection(Link, asyncio.Protocol):
+    """A WebSocket.
+
+    Forwards frames in the order of the wire, and answers pings and closes. Where compression was agreed, requests are
+    compressed, too.
+    """
+
+    def __init__(self, history: History, url: str, origin: str = "") -> None:
+        super().__init__(history)
+        parts = urlsplit(url)
+        self.host, self.port, path = parts.hostname or "", parts.port or 80, parts.path or "/"
+        offer = OFFER if history.offers_compression else ""
+        self._handshake = wire.Handshake(self.host, self.port, path, offer=offer, origin=origin)
+        self._opening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tail = b""
 
     async def open(self) -> None:
         """Connect from the client's address. Raises ``OSError``, ``InvalidHandshake``."""
@@ -130,17 +173,6 @@ class Link(asyncio.Protocol):
         self._write(wire.frame((1000).to_bytes(2, "big"), wire.CLOSE))
         self.transport.close()
 
-    # As the library has it
-
-    async def recv(self) -> bytes:
-        """Return the next message that is no update. Raises ``ConnectionClosedError``."""
-        while not self._messages:
-            if self._lost:
-                raise ConnectionClosedError(self._close, None)
-            self._arrived.clear()
-            await self._arrived.wait()
-        return self._messages.popleft()
-
     async def send(self, payload: bytes, *, text: bool) -> None:
         """Send a request."""
         assert text
@@ -158,12 +190,9 @@ class Link(asyncio.Protocol):
         self.transport.write(self._handshake.request)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._lost = True
-        self._arrived.set()
         if not self._opening.done():
             self._opening.set_exception(ConnectionResetError("connection lost"))
-        if self.opened:
-            self._history.ended(self, 1006 if self._close is None else self._close.code)
+        self._end()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -187,8 +216,7 @@ class Link(asyncio.Protocol):
         if self._handshake.extension:
             self.deflate = Deflate(self._handshake.extension)
         self._tail = b""
-        self.opened = self.last_received = monotonic()
-        self._history.opened_link(self)
+        self._begin()
         self._opening.set_result(None)
         if rest:
             self._frames(rest)
@@ -214,8 +242,7 @@ class Link(asyncio.Protocol):
     def _special(self, special: wire.Special, time: float) -> None:
         if special.opcode == wire.TEXT:
             self._history.record_message(orjson.loads(special.payload), time, self)
-            self._messages.append(special.payload)
-            self._arrived.set()
+            self._forward(special.payload)
         elif special.opcode == wire.PING:
             self._write(wire.frame(special.payload, wire.PONG))
         elif special.opcode == wire.CLOSE:

@@ -30,7 +30,19 @@ from tests.oracle.judge import quantiles
 CONNECT_SECONDS, CONNECTS_PER_SECOND = 30.0, 50
 """Time until all clients are connected: so long, and more the more there are."""
 FIGURES = (
-    *("present", "connected", "links", "raw", "events", "refused", "fetches", "locates", "locates_failed", "moves"),
+    *(
+        "present",
+        "connected",
+        "links",
+        "raw",
+        "events",
+        "requests",
+        "refused",
+        "fetches",
+        "locates",
+        "locates_failed",
+        "moves",
+    ),
     *(
         "with_data",
         "without_data",

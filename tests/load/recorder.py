@@ -67,6 +67,8 @@ class Recorder(BaseClient):
         """The name of the server that welcomed it last."""
         self.raw = 0
         """Number of update frames on ended connections."""
+        self.requests = 0
+        """Number of long polls and event streams."""
         self.refused = 0
         """Number of failed attempts to connect."""
         self.moves = 0

@@ -38,6 +38,10 @@ class Scenario:
     """Share of the clients that ask for the data of updates, every second probe among them."""
     compression: float = 0.5
     """Share of the clients that offer compression, of those who ask for data as of the others."""
+    polls: float = 0.0
+    """Share of the clients that make long polls, instead of WebSocket."""
+    streams: float = 0.0
+    """Share of those that read event streams."""
     points: int = POINTS
     """Length of the datasets."""
     retained_data_bytes: int | None = None

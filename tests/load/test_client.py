@@ -12,7 +12,7 @@ from diem.protocol.frames import text_frame
 from diem.protocol.update import UPDATE, Change, encode
 from tests.load.client import LoadClient
 from tests.load.contents import UNKNOWN, dataset
-from tests.load.link import Link
+from tests.load.link import WebSocketConnection
 from tests.oracle import Event, History, Kind, judge
 from tests.oracle.history import Accepted
 from tests.oracle.violations import WrongData
@@ -128,7 +128,9 @@ async def test_compressed_data_that_was_not_asked_for_and_damaged_frames_are_une
         put_with_data(system, "/a", 7)
         await until(lambda: client.announced)
         assert client.unexpected[0].startswith("data that was not asked for")
-        client.links[0].data_received(b"\xc1\x02\xff\xff")
+        (link,) = client.links
+        assert isinstance(link, WebSocketConnection)
+        link.data_received(b"\xc1\x02\xff\xff")
         assert client.unexpected[1].startswith("compressed frame: ")
         await until(lambda: "close" in kinds(client))
         client.leave()
@@ -164,7 +166,7 @@ async def test_what_a_new_connection_never_subscribed_to_is_filtered_without_a_c
 async def test_updates_before_the_first_request_of_a_connection_are_filtered() -> None:
     client = LoadClient("1", "127.0.0.9", ["ws://127.0.0.1:1/ws"], ["/a"], Random(1), filtered=True)
     for version in (1, 2):
-        link, frame = Link(client, "ws://127.0.0.1:1/ws"), text_frame(encode("/a", version, version))
+        link, frame = WebSocketConnection(client, "ws://127.0.0.1:1/ws"), text_frame(encode("/a", version, version))
         client.opened_link(link)
         client.record_frames(frame, 0, len(frame), 0.0, 0)
         assert client.level(b"/a") == version - 1

@@ -2,16 +2,16 @@ import { defineConfig } from "vite";
 
 const SDK = new URL("src/sdk/index.ts", import.meta.url).pathname;
 
-/** Two entries: the demo page, and the SDK under a name that stays, for pages without a bundler (`import … from "/diem.js"`). */
+/** Two entries: the demo page, and the SDK under a name that stays, for pages without a bundler (`import … from "./diem.js"`). */
 export default defineConfig({
   base: "./",
-  resolve: { alias: { "diem-client": SDK, "/diem.js": SDK } }, // the examples, as users write them
+  resolve: { alias: { "diem-client": SDK, "./diem.js": SDK } }, // the examples, as users write them
   build: {
     target: "es2022",
     cssTarget: ["chrome123", "firefox120", "safari17.5"], // light-dark() as it is written
     modulePreload: { polyfill: false },
     rolldownOptions: {
-      input: { page: "index.html", diem: "src/sdk/index.ts" },
+      input: { page: "index.html", diem: "src/served.ts" },
       preserveEntrySignatures: "strict",
       output: {
         entryFileNames: (chunk) => (chunk.name === "diem" ? "diem.js" : "assets/[name]-[hash].js"),

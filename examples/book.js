@@ -1,4 +1,4 @@
-import { createDiem } from "/diem.js";
+import { createDiem } from "./diem.js";
 
 const diem = createDiem();
 diem.watch("/book/ACME", ({ value }) => {

@@ -1,4 +1,4 @@
-import { createDiem } from "/diem.js";
+import { createDiem } from "./diem.js";
 
 createDiem().watchCollection("/scores/", ({ members }) => {
   const games = [...members.values()].map(({ value }) => {

@@ -1,6 +1,6 @@
 // A page for users with API keys, served as /login.html. The key is sent to POST /v1/tokens for tokens of some minutes, which
 // servers and the Data Service accept. It is held in memory only: it ends with the page, or with "Log out".
-import { createDiem } from "/diem.js";
+import { createDiem } from "./diem.js";
 
 const find = (id) => document.getElementById(id);
 const show = (text) => (find("state").textContent = text);
@@ -12,7 +12,7 @@ let diem = null;
 function tokensFor(key) {
   return async () => {
     const headers = { Authorization: `Bearer ${key}` };
-    const response = await fetch("/v1/tokens", { method: "POST", headers, signal: AbortSignal.timeout(10_000) });
+    const response = await fetch("v1/tokens", { method: "POST", headers, signal: AbortSignal.timeout(10_000) });
     if (response.status === 401) await logout("the key is not valid");
     if (response.status === 429) show(USED_UP);
     if (!response.ok) throw new Error(`no token: ${response.status}`); // the SDK calls again, with back-off

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import httpx
 
@@ -290,7 +290,9 @@ class DataService:
         return reply
 
     def _url(self, entry: Mapping[str, Any], scheme: str) -> str:
-        """Return the URL of an entry of the configuration; without a ``url`` it is on this service's host."""
+        """Return the URL of an entry of the configuration; without ``href`` or ``url`` it is on this service's host."""
+        if "href" in entry:
+            return scheme + urljoin(f"{self.base}/", str(entry["href"])).removeprefix(urlsplit(self.base).scheme)
         name = urlsplit(self.base).hostname or ""
         host = f"[{name}]" if ":" in name else name
         return entry.get("url") or f"{scheme}://{host}:{entry['port']}{entry['path']}"
@@ -352,7 +354,7 @@ def data_service(state: StateDir, url: str | None, option: str = "--url") -> Dat
         NotUp: there is no ``url``, and nothing was started in the state directory.
     """
     if url is not None:
-        return DataService(base_url(url, option, "http(s)://host[:port]"))
+        return DataService(base_url(url, option, "http(s)://host[:port][/path]", has_path=True))
     running = state.read_processes()
     page, certificate = running.get("urls", {}).get("page"), running.get("certificate")
     if page is None:
@@ -375,7 +377,7 @@ def admin_service(state: StateDir, url: str | None, keys: KeyRing | SharedKey) -
     return AdminService(DataService(base_url(url, "--data"), lambda: internal_client(keys, TIMEOUT_S)))
 
 
-def base_url(url: str, option: str, form: str = INTERNAL_FORM) -> str:
+def base_url(url: str, option: str, form: str = INTERNAL_FORM, *, has_path: bool = False) -> str:
     """Return the base URL of a listener, without a trailing slash.
 
     Raises:
@@ -386,6 +388,8 @@ def base_url(url: str, option: str, form: str = INTERNAL_FORM) -> str:
         parts.port  # noqa: B018  # checked only when it is read
     except ValueError:
         raise BadUrl(option, form, url) from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
+    path = parts.path.rstrip("/")
+    is_path_wrong = path.endswith("/v1") if has_path else path  # /v1 is the REST interface's
+    if parts.scheme not in {"http", "https"} or not parts.hostname or is_path_wrong:
         raise BadUrl(option, form, url)
     return url.rstrip("/")

@@ -19,6 +19,8 @@ from diem.process.modes import CLIENTS_OF_KAFKA, RECORDERS, Mode, Place, all_of,
 from diem.process.settings import PROCESSES, by_process, short_variables
 
 LOCALHOST: Final = "localhost"
+AT_PAGE: Final = {"href": "ws"}
+"""Location of a server beside the page, relative to ``/config.json``; older clients take the others."""
 SERVED_BYTES: Final = 1 << 30
 """Bound of the data that each server retains of a topic which is served as it is."""
 _RESOLVED = frozenset({"websocket", "proxy", "composite"})
@@ -211,8 +213,10 @@ def _location(own: Ports, scheme: str, path: str, options: Options) -> dict[str,
 def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]:
     edges = [_location(own, "ws", "/ws", options) for own in _edges(options.mode, ports)]
     if options.clients.front_proxies and options.clients.public.own_origins and len(edges) == 1:
-        # Clients connect to the front proxy, which forwards /ws.
-        edges = [{"url": f"ws{options.clients.public.own_origins[0].removeprefix('http')}/ws"}]
+        # Clients connect to the front proxy, which forwards /ws; by any of its names, or below a path.
+        edges = [{"url": f"ws{options.clients.public.own_origins[0].removeprefix('http')}/ws", **AT_PAGE}]
+    elif options.mode.behind_nginx:
+        edges = [{**each, **AT_PAGE} for each in edges]
     is_found, served = options.mode is Mode.Z_CLIENT, options.kafka.topic is not None
     return {
         "WRITE_KEY_FILE": str(options.state_dir / "write.key"),

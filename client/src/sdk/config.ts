@@ -77,12 +77,16 @@ export class ConfigSource {
 }
 
 interface ServerEntry {
+  readonly href?: string;
   readonly url?: string;
   readonly port?: number;
   readonly path?: string;
 }
 
-/** Reads a `/config.json` body that was loaded from `source`; a server without `url` is on the same host. Throws `DataError`. */
+/**
+ * Reads a `/config.json` body that was loaded from `source`. A server has an `href`, relative to that, or a `url`, or is on the same
+ * host. Throws `DataError`.
+ */
 export function parseConfig(body: unknown, source: URL): Config {
   const { mode, rest, servers, metadata, detail } = (body ?? {}) as Record<string, unknown>;
   if (typeof rest !== "string" || !Array.isArray(servers) || servers.length === 0) {
@@ -97,6 +101,7 @@ export function parseConfig(body: unknown, source: URL): Config {
   return { ...config, metadata: { services, scheme, host: source.hostname, hosts } };
 }
 
-function addresses(entries: ServerEntry[], scheme: string, { hostname }: URL, defaultPath: string): string[] {
-  return entries.map(({ url, port, path }) => url ?? `${scheme}//${hostname}${port ? `:${port}` : ""}${path ?? defaultPath}`);
+function addresses(entries: ServerEntry[], scheme: string, source: URL, defaultPath: string): string[] {
+  return entries.map(({ href, url, port, path }) =>
+    href ? scheme + new URL(href, source).href.slice(source.protocol.length) : url ?? `${scheme}//${source.hostname}${port ? `:${port}` : ""}${path ?? defaultPath}`);
 }

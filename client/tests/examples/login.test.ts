@@ -16,7 +16,7 @@ beforeEach(async () => {
   server.data.set("/load/GR", 5_000);
   const others = fetch;
   vi.stubGlobal("fetch", (url: string, options: RequestInit) => {
-    if (url !== "/v1/tokens") return others(url, options);
+    if (url !== "v1/tokens") return others(url, options);
     const key = new Headers(options.headers).get("Authorization");
     keys.push(key);
     const iat = Date.now() / 1000;

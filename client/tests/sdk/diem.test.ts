@@ -423,6 +423,8 @@ test("configuration: relative to where it came from, refused without servers", (
   expect(parseConfig(CONFIG, source)).toEqual({
     mode: "single", rest: "https://grid.test:8443/v1", servers: ["wss://grid.test:8101/ws"],
   });
+  const below = { ...CONFIG, servers: [{ href: "ws", url: "wss://other.test/ws" }], rest: "v1" };
+  expect(parseConfig(below, source)).toMatchObject({ rest: "https://grid.test:8443/app/v1", servers: ["wss://grid.test:8443/app/ws"] });
   for (const bad of [null, {}, { ...CONFIG, servers: [] }, { ...CONFIG, rest: 1 }]) {
     expect(() => parseConfig(bad, source)).toThrow("no servers");
   }

@@ -31,9 +31,9 @@ _NOT_BUILT: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>DIEM</title>
 <h1>DIEM is running, but its page has not been built</h1>
 <p>Run <code>make page</code> in the repository, and load this page again.</p>
-<p>The data is available: <a href="/v1/endpoints">catalogue</a>,
-<a href="/openapi.json">description of the interface</a>,
-<a href="/asyncapi.json">that of the WebSocket servers</a>.</p></html>
+<p>The data is available: <a href="v1/endpoints">catalogue</a>,
+<a href="openapi.json">description of the interface</a>,
+<a href="asyncapi.json">that of the WebSocket servers</a>.</p></html>
 """
 
 
@@ -97,10 +97,13 @@ class Page:
         self._servers = servers
         self._metadata = metadata
         self._files = _Files(directory=directory, html=True, check_dir=False)
-        self._openapi = orjson.dumps(openapi())
+        # Relative to the document: a proxy may have it below a path.
+        self._openapi = orjson.dumps({**openapi(), "servers": [{"url": "."}]})
         self._asyncapi = orjson.dumps(asyncapi(servers))
         where = {"metadata": list(metadata)} if metadata else {}
-        self._config: dict[str, Any] = {"mode": mode, "servers": list(servers), "rest": "/v1", **where}
+        # A server with ``href`` is behind the same proxy as this listener.
+        self._without_proxy = [{name: each[name] for name in each if name != "href"} for each in servers]
+        self._config: dict[str, Any] = {"mode": mode, "servers": list(servers), "rest": "v1", **where}
 
     async def config(self, request: Request) -> Response:
         """``GET /config.json``: mode, WebSocket servers, metadata services, and the path of the REST interface.
@@ -111,6 +114,8 @@ class Page:
         origin, host = request.headers.get("origin"), request.headers.get("host", "")
         headers = {"Cache-Control": NO_CACHE, "Vary": "Origin"}
         document = self._config
+        if "x-forwarded-for" not in request.headers:
+            document = {**document, "servers": self._without_proxy}
         if origin is not None and (refusal := self._admitted.refusal(origin, host)) is not None:
             reads = self._admitted.may_read(origin)
             answer: dict[str, Any] = {"allowed": False, "reason": Cause.ORIGIN, "detail": refusal}
@@ -162,8 +167,8 @@ class Page:
             return FileResponse(file)
         if path.endswith("/") or await asyncio.to_thread(pages.find, self._own, f"{path}/") is None:
             return None
-        # Relative to the client's host. The path does not begin with two slashes: no file has such a path.
-        location = f"{quote(path)}/" + (f"?{query}" if query else "")
+        # Relative to the request: a proxy may have it below a path.
+        location = f"./{quote(path.rpartition('/')[2])}/" + (f"?{query}" if query else "")
         return Response(status_code=307, headers={"Location": location})
 
     def _policies(self, host: str) -> dict[str, str]:

@@ -98,7 +98,7 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["watch"], 2, "diem: Missing argument 'ENDPOINT...'"),
         (["watch", "dam/prices"], 1, "diem: 'dam/prices' is not an endpoint name"),
         (["watch", "/a"], 1, "diem: diem is not up in "),
-        (["watch", "/a", "--url", "x"], 2, "diem: --url is http(s)://host[:port], not 'x'"),
+        (["watch", "/a", "--url", "x"], 2, "diem: --url is http(s)://host[:port][/path], not 'x'"),
         (["put", "/a b", "f.csv"], 1, "diem: '/a b' is not an endpoint name"),
         (["put", "/a", "f.csv", "--url", "http://127.0.0.1:1"], 2, "diem: f.csv: No such file"),
         (
@@ -115,7 +115,7 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["get", "a"], 1, "diem: 'a' is not an endpoint name"),
         (["get", "/a"], 1, "diem: diem is not up in "),
         (["get", "/a", "--version", "0"], 2, "diem: Invalid value for '--version'"),
-        (["get", "/a", "--url", "x"], 2, "diem: --url is http(s)://host[:port], not 'x'"),
+        (["get", "/a", "--url", "x"], 2, "diem: --url is http(s)://host[:port][/path], not 'x'"),
         (["get", "/a", "--url", "http://127.0.0.1:1", "--key-file", "k"], 2, "diem: key file k: No such file"),
         (["get", "/a", "--url", "http://127.0.0.1:1"], 1, "the Data Service at http://127.0.0.1:1 does not answer"),
         (["delete", "a"], 1, "diem: 'a' is not an endpoint name"),

@@ -102,11 +102,16 @@ async def test_data_service_that_does_not_answer_is_named(monkeypatch: pytest.Mo
 async def test_edges_are_those_of_the_page_configuration_and_metadata_services_in_z_client_alone(
     monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    servers = [{"port": 8101, "path": "/ws"}, {"url": "wss://edge.example/ws"}]
+    servers = [
+        {"port": 8101, "path": "/ws"},
+        {"url": "wss://edge.example/ws"},
+        {"href": "ws", "port": 1, "path": "/ws"},
+    ]
     metadata = [{"port": 8400, "path": "/v1"}, {"url": "https://m/v1"}]
     Server(monkeypatch, httpx.Response(200, json={"servers": servers, "mode": mode, "metadata": metadata}))
     located = ["http://h:8400/v1", "https://m/v1"] if mode == "z-client" else []
-    assert await DataService("http://h:1").edges() == (["ws://h:8101/ws", "wss://edge.example/ws"], located)
+    found = ["ws://h:8101/ws", "wss://edge.example/ws", "ws://h:1/app/ws"]
+    assert await DataService("http://h:1/app").edges() == (found, located)
     assert (await DataService("https://[::1]:1").edges()).servers[0] == "wss://[::1]:8101/ws"
 
 

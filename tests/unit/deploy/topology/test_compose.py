@@ -92,7 +92,7 @@ def test_clients_and_pages_come_through_nginx(mode: Mode) -> None:
     two = topology(mode, 2)
     assert (two.page_url, two.rest_url) == ("http://127.0.0.1:8000/", "http://127.0.0.1:8000/v1")
     assert two.websocket_urls == ("ws://127.0.0.1:8000/ws",)
-    assert json.loads(env(two, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8000, "path": "/ws"}]
+    assert json.loads(env(two, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8000, "path": "/ws", "href": "ws"}]
     prefix = mode.edge.upper()
     assert json.loads(env(two, "data")["DIEM_DATA_TRUSTED_PROXIES"]) == ["127.0.0.1/32"]
     own = env(two, f"{mode.edge}-8")
@@ -158,7 +158,9 @@ def test_certificate_is_of_the_listeners_that_clients_connect_to_and_of_no_other
 def test_pages_behind_a_front_proxy_connect_to_its_name(mode: Mode) -> None:
     public = PublicAddress(origins=("https://app.example",))
     composed = topology(mode, public=public, front_proxies=("127.0.0.1/32",))
-    assert json.loads(env(composed, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"url": "wss://app.example/ws"}]
+    assert json.loads(env(composed, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [
+        {"url": "wss://app.example/ws", "href": "ws"}
+    ]
     assert json.loads(env(composed, "data")["DIEM_DATA_HOSTS"]) == ["app.example"]
 
 
@@ -167,7 +169,7 @@ def test_a_front_proxy_of_this_machine_is_tried_by_its_local_name(mode: Mode) ->
     own, dev = "https://localhost:8443", "http://localhost:5173"
     public = PublicAddress(origins=(own, dev), behind_proxy=True)
     data = env(topology(mode, public=public, front_proxies=("127.0.0.1/32",)), "data")
-    assert json.loads(data["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"url": "wss://localhost:8443/ws"}]
+    assert json.loads(data["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"url": "wss://localhost:8443/ws", "href": "ws"}]
     assert json.loads(data["DIEM_DATA_HOSTS"]) == ["localhost"]
     assert json.loads(data["DIEM_DATA_CORS_ORIGINS"]) == [dev]
     assert {own, dev} <= set(json.loads(data["DIEM_DATA_CLIENT_ORIGINS"]))

@@ -50,7 +50,7 @@ def test_servers_listen_on_their_host_and_believe_nginx_on_another() -> None:
     assert env(of, "data")["DIEM_DATA_HOST"] == "10.0.0.1"
     assert env(of, "bridge-2")["DIEM_BRIDGE_INTERNAL_HOST"] == "10.0.0.3"
     assert process(of, "bridge-2").internal_url == "http://10.0.0.3:9202"
-    assert json.loads(env(of, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8000, "path": "/ws"}]
+    assert json.loads(env(of, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": 8000, "path": "/ws", "href": "ws"}]
 
 
 def test_processes_of_hosts_have_no_supervisor_whose_end_they_notice_and_no_unix_sockets() -> None:

@@ -16,7 +16,7 @@ URL = "http://127.0.0.1:1"
     ("arguments", "code", "expected"),
     [
         (["load"], 1, "diem: diem is not up in "),
-        (["load", "x"], 2, "diem: URL is http(s)://host[:port], not 'x'"),
+        (["load", "x"], 2, "diem: URL is http(s)://host[:port][/path], not 'x'"),
         (["load", URL], 1, f"the Data Service at {URL} does not answer"),
         (["load", URL, "--clients", "0"], 2, "diem: Invalid value for '--clients'"),
         (["load", URL, "--write", "5"], 2, "diem: key file "),

@@ -109,8 +109,19 @@ async def test_the_configuration_names_mode_and_servers(rest: Rest) -> None:
     assert (await rest.reader.get("/config.json")).json() == {
         "mode": "single",
         "servers": [{"port": 8101, "path": "/ws"}],
-        "rest": "/v1",
+        "rest": "v1",
     }
+
+
+async def test_a_server_beside_the_page_is_named_relatively_to_those_who_come_through_the_proxy(rest: Rest) -> None:
+    client = rest.make(options={"servers": [{"port": 8000, "path": "/ws", "href": "ws"}]})
+    forwarded = await client.get("/config.json", headers={"X-Forwarded-For": "192.0.2.1"})
+    assert forwarded.json()["servers"] == [{"port": 8000, "path": "/ws", "href": "ws"}]
+    assert (await client.get("/config.json")).json()["servers"] == [{"port": 8000, "path": "/ws"}]
+
+
+async def test_the_description_is_relative_to_its_own_address(rest: Rest) -> None:
+    assert (await rest.reader.get("/openapi.json")).json()["servers"] == [{"url": "."}]
 
 
 @pytest.fixture
@@ -164,7 +175,7 @@ async def test_own_pages_are_beside_the_sdk_and_come_first(rest: Rest, own: Path
 async def test_own_directory_without_its_slash_is_redirected_on_the_same_host(rest: Rest, own: Path) -> None:
     client = rest.make(options={"own_pages": own})
     redirect = await client.get("/my%20shop?day=1")
-    assert (redirect.status_code, redirect.headers["location"]) == (307, "/my%20shop/?day=1")
+    assert (redirect.status_code, redirect.headers["location"]) == (307, "./my%20shop/?day=1")
     assert (await client.get("/my%20shop/")).text == "shop"
 
 
@@ -215,4 +226,4 @@ async def test_a_page_that_may_connect_and_read_gets_the_configuration(rest: Res
 async def test_a_page_that_may_read_and_not_connect_gets_the_configuration_and_the_reason(rest: Rest) -> None:
     answer = await config_for(rest, OTHER, cors_origins=frozenset({OTHER}))
     assert answer.headers[ALLOW] == OTHER
-    assert (answer.json()["rest"], answer.json()["allowed"]) == ("/v1", False)
+    assert (answer.json()["rest"], answer.json()["allowed"]) == ("v1", False)

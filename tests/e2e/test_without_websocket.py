@@ -47,20 +47,35 @@ async def page_behind(browser: Browser, obstacle: Obstacle, system: Running) -> 
         await page.close()
 
 
-async def is_live(page: Page, between: Proxy) -> None:
+async def is_live(page: Page, between: Proxy) -> float:
+    """Wait until a page is live by polls; return after how many milliseconds it was."""
     await becomes(page, "live > 0")
-    assert await page.evaluate("live") < LIVE_MS
+    live_ms = float(await page.evaluate("live"))
+    assert live_ms < LIVE_MS
     assert await page.evaluate(TRANSPORT) == "poll"
     assert between.handshakes > 0
+    return live_ms
 
 
 @in_cluster("it waits for half a minute")
-async def test_a_page_is_live_behind_each_obstacle(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
-    async with running(tmp_path_factory.mktemp("system")) as system, contextlib.AsyncExitStack() as stack:
+@needs_nginx
+@pytest.mark.parametrize(
+    ("mode", "options"), [("single", ()), ("x", ("--servers", "2")), ("z-proxy", ("--servers", "2")), ("xz", ())]
+)
+async def test_a_page_is_live_behind_each_obstacle(
+    browser: Browser,
+    tmp_path_factory: pytest.TempPathFactory,
+    mode: str,
+    options: tuple[str, ...],
+) -> None:
+    async with (
+        running(tmp_path_factory.mktemp(mode), mode, options=options) as system,
+        contextlib.AsyncExitStack() as stack,
+    ):
         await system.put({"/test/load": 100})
         pages = [await stack.enter_async_context(page_behind(browser, obstacle, system)) for obstacle in Obstacle]
-        for page, between in pages:
-            await is_live(page, between)
+        for obstacle, (page, between) in zip(Obstacle, pages, strict=True):
+            print(f"{mode}, a proxy that {obstacle}: live after {await is_live(page, between):.0f} ms")
         for value in (200, 300):
             await system.put({"/test/load": value})
             for page, _ in pages:

@@ -127,6 +127,11 @@ class Session:
             if held:
                 self.send_many(held.values())
 
+    def holds(self, endpoint: bytes) -> bool:
+        """Return whether a frame of an endpoint is held."""
+        held = self._held
+        return held is not None and any(key in held for key in conflation_keys(endpoint))
+
     def forget(self, endpoint: bytes) -> None:
         """Drop the held frames of an unsubscribed endpoint."""
         if not self._held:

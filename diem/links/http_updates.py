@@ -43,6 +43,8 @@ GATHER_S: Final = 0.02
 """Longest time for which a poll gathers updates after the first, as those of one publication arrive together."""
 REPLY_TIMEOUT_S: Final = 5.0
 """Longest wait for servers behind a proxy to answer for all endpoints of a poll that does not wait for updates."""
+RETAINED_TIMEOUT_S: Final = 1.0
+"""Longest wait of a poll for a retained update that a server behind a proxy sends after its ``subscribed``."""
 MAX_REMEMBERED_BYTES: Final = 1024
 """Longest body that is remembered."""
 MAX_IDLE: Final = 1024
@@ -496,7 +498,7 @@ LEASE_TIMEOUT_S: Final = 1.0
 class LongPoll(HttpClient):
     """A request that is answered once: when there is something newer, or after its wait."""
 
-    __slots__ = ("_close", "_is_ended", "_messages", "_news", "_rejected", "_status", "_timer")
+    __slots__ = ("_close", "_due", "_due_until", "_is_ended", "_messages", "_news", "_rejected", "_status", "_timer")
     ARRIVES = False
 
     def __init__(self, connection: UpdatesConnection, edge: Edge, request: UpdatesRequest, *, closes: bool) -> None:
@@ -505,6 +507,9 @@ class LongPoll(HttpClient):
         """Payloads of the answer."""
         self._news = False
         """Some of them are worth an answer."""
+        self._due: set[bytes] = set()
+        """Endpoints of which a newer version is stated, and neither update nor ``resync`` has come."""
+        self._due_until = 0.0
         self._rejected = 0
         """Names that were rejected."""
         self._is_ended = False
@@ -540,9 +545,14 @@ class LongPoll(HttpClient):
             self._messages.append(frame[payload_offset(frame) :])
             is_new = is_new or not self._is_known(frame)
         if reply.startswith(_SUBSCRIBED):
-            if b'"rejected":{' in reply:
-                self._rejected += len(orjson.loads(reply)["rejected"])
+            subscribed = orjson.loads(reply)
+            if rejected := subscribed.get("rejected"):
+                self._rejected += len(rejected)
                 is_new = True
+            known = self._request.subscribe.endpoints
+            newer = {name.encode() for name, version in subscribed["endpoints"].items() if (version or 0) > known[name]}
+            self._due |= newer.difference(map(_endpoint_of, replay))
+            self._due_until = self._connection.loop.time() + RETAINED_TIMEOUT_S
             self._unanswered = len(self._request.subscribe.endpoints) - len(self.session.endpoints) - self._rejected
         if is_new:
             self._note_news()
@@ -555,14 +565,20 @@ class LongPoll(HttpClient):
         return key.startswith(b"resync") and key[len(b"resync") :].decode() in self._request.resynced
 
     def _answer_if_complete(self) -> None:
-        if self._news or not self._request.wait_s or not self.session.endpoints:
+        if self._due:
+            # Where others always have news, the next polls would not have it either.
+            self._note_news()
+        elif self._news or not self._request.wait_s or not self.session.endpoints:
             self._answer()
 
     def _collect(self, run: bytes) -> None:
         """Add frames of the fan-out; the session conflates those that follow until the answer."""
         if run is self._edge.status_frame:
             self._status = run
-        self._messages.extend(frame[payload_offset(frame) :] for frame in frames_of(run))
+        for frame in frames_of(run):
+            self._messages.append(frame[payload_offset(frame) :])
+            if self._due:
+                self._due.discard(_endpoint_of(frame))
         if not self._is_ended:
             self.session.block()
             self._note_news()
@@ -582,7 +598,16 @@ class LongPoll(HttpClient):
             if not gathering:
                 # One timer for all that an update reaches.
                 self._connection.loop.call_later(GATHER_S, _answer_all, gathering)
-            gathering.append(self._answer)
+            gathering.append(self._answer_gathered)
+
+    def _answer_gathered(self) -> None:
+        """Answer, or gather on while a retained update is on its way from a server."""
+        self._due = {endpoint for endpoint in self._due if not self.session.holds(endpoint)}
+        if self._due and not self._is_ended and self._connection.loop.time() < self._due_until:
+            self._news = False
+            self._note_news()
+        else:
+            self._answer()
 
     def _answer(self) -> None:
         """Send the answer, and leave."""
@@ -614,6 +639,11 @@ class LongPoll(HttpClient):
             self._timer.cancel()
             self._timer = None
         super().end()
+
+
+def _endpoint_of(frame: bytes) -> bytes:
+    key = conflation_key(frame)
+    return key[key.find(b"/") :]
 
 
 def _answer_all(gathering: list[Callable[[], None]]) -> None:

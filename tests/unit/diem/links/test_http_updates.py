@@ -13,8 +13,10 @@ import pytest
 from diem.fanout.feed_hub import FeedHub
 from diem.links import http_updates
 from diem.links.client_auth import ClientAuth
-from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeClient, EdgeRules, HubService
+from diem.links.http_updates import GATHER_S
 from diem.process.clock import SystemClock
+from diem.protocol import messages
 from diem.protocol.codes import Close
 from diem.protocol.events import EventCache
 from diem.protocol.feed import Batch
@@ -106,6 +108,26 @@ async def test_updates_that_follow_shortly_are_in_one_answer_each_endpoint_once(
     updates = (await poll)[3:]
     assert {each["endpoint"]: each["version"] for each in updates} == {"/a": VERSION + 50, "/b": VERSION + 50}
     assert len(updates) <= 3, "the first, and the latest of each endpoint"
+
+
+class Behind(HubService):
+    """As a proxy: it has the answer of a server before the retained update."""
+
+    def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
+        answer = self._hub.subscribe(client.session, request.endpoints, with_data=request.data)
+        client.respond(messages.subscribed(request.id, answer.endpoints, {}))
+        asyncio.get_running_loop().call_later(3 * GATHER_S, lambda: client.session.send_many(answer.replay))
+
+
+@pytest.mark.parametrize("wait", [0, 25])
+async def test_a_poll_waits_for_the_retained_update_also_if_others_have_news(world: World, wait: int) -> None:
+    world.edge.service = Behind(world.hub)
+    world.put("/a")
+    poll = asyncio.create_task(world.poll(endpoints={"/a": None, "/b": None}, wait=wait))
+    await world.waiting()
+    world.put("/b", version=VERSION + 1)
+    updates = (await poll)[3:]
+    assert {each["endpoint"]: each["version"] for each in updates} == {"/a": VERSION, "/b": VERSION + 1}
 
 
 async def test_without_news_it_is_answered_after_its_wait(world: World) -> None:

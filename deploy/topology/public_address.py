@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from diem.errors import ConfigurationError
 from diem.process.addresses import HOST
-from diem.process.listeners import canonical_origin, is_loopback, is_of_this_machine, parse_address
+from diem.process.listeners import NULL_ORIGIN, canonical_origin, is_loopback, is_of_this_machine, parse_address
 from diem.process.settings import parse_collection
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -55,8 +55,9 @@ class PublicAddress:
 
         Behind a front proxy, a local origin is the proxy's if there is no other.
         """
-        named = tuple(origin for origin in self.origins if not is_of_this_machine(urlsplit(origin).hostname or ""))
-        return named or (self.origins[:1] if self.behind_proxy else ())
+        origins = [origin for origin in self.origins if origin != NULL_ORIGIN]
+        named = [origin for origin in origins if not is_of_this_machine(urlsplit(origin).hostname or "")]
+        return tuple(named or (origins[:1] if self.behind_proxy else ()))
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ def foreign_origin(origin: str) -> str:
     except ValueError:
         origin = ""
     if len(origin) > MAX_ORIGIN or not _PLAIN.fullmatch(origin):
-        return "a page of a file or a sandboxed frame has no origin that can be allowed: serve it over http"
+        return "a page of a file or a sandboxed frame has no origin (--origin null allows all such): serve it over http"
     if is_of_this_machine(urlsplit(origin).hostname or ""):
         return f"{origin} is not an allowed origin; start with --origin {origin}"
     return f"{origin} is not an allowed origin; if this page is yours, add it with --origin"

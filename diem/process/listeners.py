@@ -214,12 +214,18 @@ def bind_error(host: str, port: int, error: OSError) -> DiemError:
             return BindFailed(host, port, reason)
 
 
+NULL_ORIGIN: Final = "null"
+"""Of pages from files, and of every sandboxed frame on the web (RFC 6454, section 7.1): never allowed unasked."""
+
+
 def canonical_origin(text: str) -> str:
-    """Return an origin as browsers write it: lower case, without a default port.
+    """Return an origin as browsers write it: lower case, without a default port, or ``null`` (pages of ``file:``).
 
     Raises:
         ValueError: not exactly ``http(s)://host[:port]``.
     """
+    if text == NULL_ORIGIN:
+        return text
     parts = urlsplit(text.strip().lower())
     if parts.scheme not in {"http", "https"} or not parts.hostname or host_of(parts.netloc) is None:
         raise ValueError(f"an origin is http(s)://host[:port], not {text!r}")

@@ -258,3 +258,17 @@ async def live_with_worker(app: Front, context: BrowserContext, worker: str) -> 
         await becomes(page, f"shown['/test/load'] === {value}")
         await app.system.put({"/test/load": value + 1})
         await becomes(page, f"shown['/test/load'] === {value + 1}")
+
+
+@pytest.mark.takes(3)
+async def test_a_page_of_a_file_is_live_where_its_origin_is_allowed(tmp_path: Path, browser: Browser) -> None:
+    (tmp_path / "mine.html").write_text("<!doctype html><title>mine</title>")
+    async with running(tmp_path, options=("--origin", "null")) as system:
+        await system.put({"/test/load": 100})
+        page = await browser.new_page()
+        await page.goto((tmp_path / "mine.html").as_uri())
+        await page.evaluate(WATCH, [f"{system.page}diem.js", ["/test/load"]])
+        await becomes(page, "shown['/test/load'] === 100 && diem.updates.live.value.live")
+        await system.put({"/test/load": 200})
+        await becomes(page, "shown['/test/load'] === 200")
+        assert await page.evaluate("diem.updates.connection.value.transport") is None

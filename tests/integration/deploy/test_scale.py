@@ -126,7 +126,7 @@ async def test_nginx_exposes_pages_and_data_and_nothing_internal(tmp_path: Path)
         async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
             assert (await http.get(f"{page}v1/endpoints")).status_code == 200
             servers = (await http.get(f"{page}config.json")).json()["servers"]
-            assert servers == [{"port": httpx.URL(page).port, "path": "/ws"}]
+            assert servers == [{"port": httpx.URL(page).port, "path": "/ws", "href": "ws"}]
             for path in ("metrics", "status", "feed", "livez", "readyz"):
                 assert (await http.get(f"{page}{path}", headers=key)).status_code == 404
             assert (await http.get(f"{internal}/status", headers=key)).status_code == 200

@@ -95,6 +95,8 @@ def test_dev_servers_of_this_machine_are_admitted_beside_the_pages_own_names() -
     assert public.page_origins(443) == (DEV_SERVERS[0], "https://diem.example", "https://192.0.2.1")
     both = PublicAddress(origins=("https://app.example", *DEV_SERVERS))
     assert (both.own_origins, both.other_origins) == (("https://app.example",), DEV_SERVERS)
+    files = PublicAddress(origins=("null",), behind_proxy=True)
+    assert (files.own_origins, files.other_origins, files.hosts) == ((), ("null",), ())
 
 
 def test_behind_a_front_proxy_the_first_origin_of_this_machine_is_the_systems_own_if_there_is_no_other() -> None:

@@ -17,7 +17,7 @@ from diem.process.limits import AdmissionResult
             "https://app.example is not an allowed origin; if this page is yours, add it with --origin",
         ),
         ("http://127.0.0.1.evil.example", "if this page is yours, add it with --origin"),
-        ("null", "serve it over http"),
+        ("null", "has no origin (--origin null allows all such): serve it over http"),
         ("http://a.example/\x1b[31m path", "serve it over http"),
         ("x" * 10_000, "serve it over http"),
         ("http://" + "x" * 10_000, "serve it over http"),

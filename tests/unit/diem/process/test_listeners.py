@@ -174,6 +174,11 @@ def test_foreign_or_missing_origin_is_not_allowed(origin: str | None) -> None:
     assert not origin_allowed(origin, allowed=allowed, page_port=8080, loopback_bind=True)
 
 
+def test_pages_of_files_may_connect_only_where_they_are_listed() -> None:
+    assert canonical_origin("null") == "null"
+    assert origin_allowed("null", allowed=frozenset({"null"}), page_port=None, loopback_bind=False)
+
+
 def test_listed_origin_is_compared_exactly() -> None:
     allowed = frozenset({"https://app.example"})
     assert origin_allowed("https://app.example", allowed=allowed, page_port=None, loopback_bind=False)

@@ -303,7 +303,8 @@ class HttpConnection(Link):
                 case "update":
                     self._update(message, time, made.names)
                 case "resync":
-                    news = [name for name in message["endpoints"] if name in self._names and name not in self._resynced]
+                    known = set() if self._streams else self._resynced
+                    news = [name for name in message["endpoints"] if name in self._names and name not in known]
                     self._resynced.update(news)
                     self._deliver({"type": "resync", "endpoints": news})
                 case "subscribed":

@@ -63,6 +63,8 @@ def test_subscriber_of_a_poisoned_endpoint_must_be_told_to_fetch_in_time() -> No
 def test_who_does_not_look_at_it_need_not_be_told() -> None:
     assert missed(subscribed(1, "/b")) == 0
     assert missed(subscribed(101)) == 0
+    assert missed(subscribed(1), Event(101, Kind.SUBSCRIBE, "/a"), subscribed(102)) == 0
+    assert missed(Event(1, Kind.SUBSCRIBE, "/a"), subscribed(2)) == 1
     assert missed(subscribed(1), Event(2, Kind.UNSUBSCRIBE, "/a")) == 0
     assert missed(subscribed(1), Event(101, Kind.CLOSE, code=1006)) == 0
 

@@ -100,6 +100,9 @@ def _owed(events: list[Event], endpoint: str, since: float) -> bool:
         if event.kind == Kind.SUBSCRIBED and event.endpoint == endpoint:
             # A later subscriber has missed nothing.
             subscribed = subscribed or event.time < since
+        elif event.kind == Kind.SUBSCRIBE and event.endpoint == endpoint and event.time >= since:
+            # With its next poll it is a later subscriber: an update has come meanwhile.
+            subscribed = False
         elif event.kind == Kind.CLOSE or (event.endpoint == endpoint and event.kind == Kind.UNSUBSCRIBE):
             subscribed = False
     return subscribed

@@ -1,14 +1,12 @@
 import asyncio
 
-from diem.client import UpdatesClient
+from diem.client import connect
 
 
 async def main() -> None:
-    async with UpdatesClient("ws://127.0.0.1:8101/ws", data=True) as client:
-        await client.subscribe({"/book/ACME": None})
-        async for event in client:
-            if event.has_value:
-                print(event.value, flush=True)
+    async with connect("http://localhost:8080") as client:
+        async for update in client.watch("/book/ACME"):
+            print(update.data, flush=True)
 
 
 asyncio.run(main())

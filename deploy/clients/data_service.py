@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
 from deploy.system.state_dir import NotUp, StateDir
+from diem.client.deployment import Edges
 from diem.errors import ConfigurationError, DiemError
 from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
@@ -71,15 +72,6 @@ class DataServiceUnavailable(DiemError):
 
     base: str
     reason: str
-
-
-class Edges(NamedTuple):
-    """Addresses to which clients connect."""
-
-    servers: list[str]
-    """URLs of the WebSocket servers."""
-    metadata: list[str]
-    """Base URLs of the metadata services; empty if every server serves everything."""
 
 
 class Upload(NamedTuple):
@@ -217,11 +209,7 @@ class DataService:
 
     async def edges(self) -> Edges:
         """Return the WebSocket servers and, in mode z-client, the metadata services from its page configuration."""
-        config = await self.json("/config.json")
-        scheme = urlsplit(self.base).scheme
-        servers = [self._url(entry, "wss" if scheme == "https" else "ws") for entry in config.get("servers", [])]
-        metadata = config.get("metadata", []) if config.get("mode") == "z-client" else []
-        return Edges(servers, [self._url(entry, scheme) for entry in metadata])
+        return Edges.of_config(await self.json("/config.json"), self.base)
 
     async def put(self, key: SharedKey, endpoint: str, change: Upload) -> dict[str, Any]:
         """Store content under a checked name, return the answer. Raises ``DataServiceUnavailable``, ``RequestRefused``.
@@ -288,14 +276,6 @@ class DataService:
         if reply.status_code != 200:
             raise RequestRefused(endpoint, outcome, reply.status_code, detail_of(reply))
         return reply
-
-    def _url(self, entry: Mapping[str, Any], scheme: str) -> str:
-        """Return the URL of an entry of the configuration; without ``href`` or ``url`` it is on this service's host."""
-        if "href" in entry:
-            return scheme + urljoin(f"{self.base}/", str(entry["href"])).removeprefix(urlsplit(self.base).scheme)
-        name = urlsplit(self.base).hostname or ""
-        host = f"[{name}]" if ":" in name else name
-        return entry.get("url") or f"{scheme}://{host}:{entry['port']}{entry['path']}"
 
 
 class AdminService:

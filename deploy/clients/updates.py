@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from deploy.clients.data_service import DataService, Edges
+from deploy.clients.data_service import DataService
 from diem.client import BaseClient, PartitionedClient, TokenFunction, UpdatesClient
+from diem.client.deployment import Edges
 from diem.errors import ConfigurationError
 from diem.process.auth import SharedKey
 

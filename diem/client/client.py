@@ -138,11 +138,19 @@ class BaseClient(ABC):
         """
         for name in known:
             endpoints.check(name)
-        self._known.update({name: version or 0 for name, version in known.items()})
-        self._add(list(known))
+        self.add_names(known)
 
     async def unsubscribe(self, names: Sequence[str]) -> None:
         """Unsubscribe from endpoints."""
+        self.drop_names(names)
+
+    def add_names(self, known: Mapping[str, int | None]) -> None:
+        """Subscribe to checked names, as :meth:`subscribe` does."""
+        self._known.update({name: version or 0 for name, version in known.items()})
+        self._add(list(known))
+
+    def drop_names(self, names: Sequence[str]) -> None:
+        """Unsubscribe, as :meth:`unsubscribe` does."""
         for name in names:
             self._forget(name)
             self._events.discard(("update", name))

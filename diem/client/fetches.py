@@ -121,6 +121,11 @@ class CompletedEvents:
             raise StopAsyncIteration
         return event
 
+    def forget(self, name: str) -> None:
+        """Drop the state of an endpoint that is unsubscribed: another subscription yields its version again."""
+        self._end(name, holds=False)
+        self._shown.pop(name, None)
+
     async def _read(self) -> None:
         try:
             async for event in self._events:
@@ -143,8 +148,7 @@ class CompletedEvents:
             self._receive_update(name, event, version, shown)
             return
         if event.kind in {"rejected", "unsubscribed"}:
-            self._end(name, holds=False)
-            self._shown.pop(name, None)
+            self.forget(name)
         self._put(event)
         if event.kind == "resync" or (event.kind == "subscribed" and version < shown):
             self._announce(name, replace(event, kind="resync", version=None))

@@ -1,6 +1,5 @@
 """The choice of a group of servers by the metadata service (docs/protocol.md section 4)."""
 
-import asyncio
 import contextlib
 import random
 import ssl
@@ -8,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx
+import orjson
 
+from diem.client.http import Unreachable, request
 from diem.client.routes import trusted_url
 
 ANSWER_TIMEOUT_S: Final = 2.0
@@ -28,14 +28,15 @@ async def least_loaded_group(
         tls: context for ``https`` URLs; None: the system's authorities decide.
     """
     trusted = hosts | {urlsplit(service).hostname or "" for service in services}
-    async with httpx.AsyncClient(timeout=ANSWER_TIMEOUT_S, trust_env=False, verify=tls or True) as http:
-        for service in random.sample(services, len(services)):
-            # Anything else than the protocol's answer is none.
-            with contextlib.suppress(TimeoutError, httpx.HTTPError, ValueError, KeyError, TypeError):
-                async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                    reply = await http.post(f"{service}/locate", json={"endpoints": []}, headers=headers)
-                if urls := frozenset(
-                    filter(None, (trusted_url(url, service, trusted) for url in reply.json()["servers"]))
-                ):
-                    return urls
+    fields = {**headers, "Content-Type": "application/json"}
+    for service in random.sample(services, len(services)):
+        # Anything else than the protocol's answer is none.
+        with contextlib.suppress(Unreachable, ValueError, KeyError, TypeError):
+            url = f"{service}/locate"
+            reply = await request(
+                "POST", url, headers=fields, body=b'{"endpoints":[]}', tls=tls, timeout_s=ANSWER_TIMEOUT_S
+            )
+            named = orjson.loads(reply.body)["servers"]
+            if urls := frozenset(filter(None, (trusted_url(each, service, trusted) for each in named))):
+                return urls
     return frozenset()

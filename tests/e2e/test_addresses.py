@@ -15,7 +15,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page
 
 from deploy import nginx
-from deploy.clients.data_service import DataService
+from diem.client.deployment import Edges
 from tests.e2e.chromium import chromium
 from tests.e2e.page import becomes, shows_load
 from tests.support.certificates import Authority
@@ -183,8 +183,8 @@ async def test_links_and_descriptions_stay_below_the_path(app: Front) -> None:
         again = await http.get(first.url, headers={"If-None-Match": first.headers["ETag"]})
         assert (first.status_code, again.status_code) == (200, 304)
         config = (await http.get(f"{app.url}config.json")).json()
-    service = DataService(app.url.rstrip("/"))
-    assert (config["rest"], service._url(config["servers"][0], "wss")) == ("v1", f"wss://localhost:{app.port}/app/ws")
+    edges = Edges.of_config(config, app.url.rstrip("/"))
+    assert (config["rest"], edges.servers) == ("v1", [f"wss://localhost:{app.port}/app/ws"])
 
 
 @in_cluster("it waits for fallbacks")

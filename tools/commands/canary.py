@@ -10,12 +10,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from deploy.cli.options import ApiKeyOption, StateDirOption, TokenOption, UrlOption
-from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, base_url, data_service
+from deploy.clients.data_service import DataService, DataServiceUnavailable, base_url, data_service
 from deploy.clients.metadata import metadata_service
 from deploy.clients.updates import Credentials, client_of, credentials_of
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
 from diem.client import BaseClient
+from diem.client.deployment import Edges
 from diem.errors import DiemError
 from diem.links.internal import InternalListener
 from diem.links.internal_client import fetch_status, internal_client

@@ -7,10 +7,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
-from deploy.clients.data_service import DataService, DataServiceUnavailable, Edges, ServiceRefused
+from deploy.clients.data_service import DataService, DataServiceUnavailable, ServiceRefused
 from deploy.clients.updates import ANONYMOUS, Credentials, client_of
 from deploy.terminal import Terminal
 from diem.client import TokenFunction
+from diem.client.deployment import Edges
 from diem.process.auth import SharedKey
 from diem.process.backoff import wait
 from diem.process.lifecycle import LoopLag

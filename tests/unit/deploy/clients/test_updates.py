@@ -8,9 +8,10 @@ from typing import cast
 import httpx
 import pytest
 
-from deploy.clients.data_service import DataService, Edges
+from deploy.clients.data_service import DataService
 from deploy.clients.updates import client_of, credentials_of
 from diem.client import PartitionedClient, UpdatesClient
+from diem.client.deployment import Edges
 from diem.process.auth import SharedKey
 from tests.unit.deploy.clients.test_data_service import Server
 

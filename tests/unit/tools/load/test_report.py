@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.clients.data_service import Edges
 from diem.client import Event
+from diem.client.deployment import Edges
 from tools.load import report
 from tools.load.client import LoadClient, Received
 from tools.load.completeness import Completeness, Difference

@@ -40,7 +40,11 @@ FOREIGN = "http://foreign.example/page.html"
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def module_system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
     """A system in which readers without a key see a part of the data."""
-    async with running(tmp_path_factory.mktemp("system"), "x-broadcast", servers=2, config=CONFIG) as system:
+    pages = tmp_path_factory.mktemp("pages")
+    # With the page's policy, but without trusted types, which refuse what these tests embed.
+    (pages / "plain.html").write_text("<!doctype html><title>plain</title>")
+    directory, options = tmp_path_factory.mktemp("system"), ("--pages", str(pages))
+    async with running(directory, "x-broadcast", servers=2, config=CONFIG, options=options) as system:
         yield system
 
 
@@ -128,7 +132,7 @@ async def test_nothing_that_is_stored_runs_however_it_is_embedded(browser: Brows
         (own, versions, EMBED),
         (own_direct, uncached[::3], EMBED),
         (FOREIGN, versions[::4], EMBED),
-        (system.page, current[::4], EMBED_WITH_BLOBS),
+        (f"{system.page}plain.html", current[::4], EMBED_WITH_BLOBS),
     ):
         page = await embedder.embed(url, addresses, how)
         assert await embedder.ran() == set(), url
@@ -166,11 +170,11 @@ async def test_data_of_other_users_is_not_shown_without_their_key(browser: Brows
         version = await put(system, f"/secret/{kind}", content, kind)
         address = f"{system.page}v1/data/secret/{kind}"
         addresses += [address, f"{address}?version={version}"]
-    page = await embedder.embed(system.page, [])
+    page = await embedder.embed(f"{system.page}plain.html", [])
     read = """([urls, headers]) => Promise.all(urls.map(async (url) => (await fetch(url, { headers })).status))"""
     assert await page.evaluate(read, [addresses, {"Authorization": f"Bearer {key}"}]) == [200] * 6
     assert await page.evaluate(read, [addresses, {}]) == [403] * 6
-    page = await embedder.embed(system.page, addresses)
+    page = await embedder.embed(f"{system.page}plain.html", addresses)
     assert await loaded(page) == []
     for address in addresses:
         answer = await page.goto(address)

@@ -1,23 +1,11 @@
-/**
- * The snapshots a tab holds: a bounded map, mirrored into a bounded store so that the next visit with the same API key, or
- * without one, starts with them.
- */
+/** The snapshots a tab holds: a bounded map, mirrored into a bounded store (`mirror.ts`) where the host has one. */
 
 import type { Environment } from "./environment.ts";
-import { orNull } from "./json.ts";
-import type { Content, Snapshot } from "./snapshot.ts";
-import { etagOf, fromText, readSnapshot, toText } from "./snapshot.ts";
-import type { Bounds, Stored } from "./store.ts";
+import type { StoreMirror } from "./mirror.ts";
+import type { Content, Entry } from "./snapshot.ts";
+import { etagOf, readSnapshot } from "./snapshot.ts";
+import type { Bounds } from "./store.ts";
 import { ResettableTimer } from "./timers.ts";
-
-export interface Entry {
-  readonly snapshot: Snapshot;
-  readonly etag?: string | null | undefined;
-  /** Characters or bytes of what was received; 0 when left out. */
-  readonly size?: number | undefined;
-  /** Since a resync, no request has confirmed it: data that comes with an update may be older. */
-  readonly suspect?: boolean | undefined;
-}
 
 /** An update, or without `data` the version that a server retains; null: not known. */
 export interface Update extends Partial<Omit<Content, "version">> {
@@ -28,7 +16,6 @@ export interface Update extends Partial<Omit<Content, "version">> {
 const BOUNDS: Bounds = { entries: 1_024, chars: 2_000_000 };
 /** In memory, all entries together; one endpoint has 4 MiB by default. */
 const MEMORY_CHARS = 64 * 1024 * 1024;
-const SAVE_AFTER_MS = 1_000;
 /** A store that has not answered after this is not waited for. */
 const LOAD_WAIT_MS = 1_000;
 
@@ -44,39 +31,25 @@ export class DataCache {
   readonly #env: Environment;
   readonly #bounds: Bounds;
   readonly #entries = new Map<string, Entry>();
-  /** Snapshots of earlier visits that have not been used yet. */
-  readonly #left = new Map<string, Stored>();
-  readonly #unsaved = new Set<string>();
-  readonly #timer: ResettableTimer;
+  #mirror: StoreMirror | undefined;
   #cleared = false;
   /** Characters in memory. */
   #size = 0;
-  /** Pending writes. */
-  #writing = 0;
-  /** When any snapshot was last used, Unix time in milliseconds. */
-  #used = 0;
-  /** Prefix of this key's snapshots in the store; null: unknown, because the host has no digest. */
-  readonly #owner: Promise<string | null>;
 
   /** `apiKey`: null if another secret decides what may be read; then nothing is stored. */
   constructor(env: Environment, bounds: Bounds = BOUNDS, apiKey: string | null = "") {
     this.#env = env;
     this.#bounds = bounds;
-    this.#timer = new ResettableTimer(env);
-    this.#owner = owner(env, apiKey);
-    this.loaded = this.#load().catch(() => undefined);
+    this.loaded = this.#load(apiKey).catch(() => undefined);
     this.ready = new Promise((resolve) => {
       if (!env.storage) return resolve();
       const timer = env.later(LOAD_WAIT_MS, resolve);
-      void this.loaded.then(() => {
-        env.cancel(timer);
-        resolve();
-      });
+      void this.loaded.then(() => env.cancel(timer)).then(resolve);
     });
   }
 
   get(endpoint: string): Entry | null {
-    const entry = this.#entries.get(endpoint) ?? this.#restored(endpoint);
+    const entry = this.#entries.get(endpoint) ?? this.#mirror?.restored(endpoint) ?? null;
     if (entry !== null) this.#keep(endpoint, entry);
     return entry;
   }
@@ -84,9 +57,7 @@ export class DataCache {
   put(endpoint: string, entry: Entry): void {
     if (this.#cleared) return;
     this.#keep(endpoint, entry);
-    if (this.#env.storage === null) return;
-    if (this.#unsaved.size === 0) this.#saveSoon();
-    this.#unsaved.add(endpoint);
+    this.#mirror?.changed(endpoint);
   }
 
   /**
@@ -109,18 +80,7 @@ export class DataCache {
 
   /** Writes the changes to the store now. */
   save(): void {
-    this.#used = Math.max(this.#env.wall(), this.#used + 1); // after a clock was set back, the newest would be dropped first
-    const stored = [...this.#unsaved].flatMap((endpoint) => {
-      const { snapshot, etag } = this.#entries.get(endpoint) ?? {};
-      const text = snapshot && toText(snapshot, this.#bounds.chars);
-      return text ? { endpoint, version: snapshot.version, etag: etag ?? null, used: this.#used, text } : [];
-    });
-    this.#unsaved.clear();
-    this.#timer.clear();
-    if (stored.length === 0) return;
-    this.#writing += 1;
-    const done = (): void => void (this.#writing -= 1);
-    this.#write(stored).then(done, done);
+    this.#mirror?.save();
   }
 
   /**
@@ -131,35 +91,21 @@ export class DataCache {
     this.#cleared = true;
     this.#entries.clear();
     this.#size = 0;
-    this.#left.clear();
-    this.#unsaved.clear();
-    this.#timer.clear();
-    await this.#owner; // pending writes were started before
+    await this.#mirror?.close();
     await this.#env.storage?.save([], { entries: 0, chars: 0 });
   }
 
-  /** One write at a time while the page is open, so that writes do not accumulate for a slow store. */
-  #saveSoon(): void {
-    this.#timer.set(SAVE_AFTER_MS, () => (this.#writing > 0 ? this.#saveSoon() : this.save()));
-  }
-
-  async #load(): Promise<void> {
-    const [stored, own] = await Promise.all([this.#env.storage?.load(), this.#owner]);
-    if (!stored || own === null || this.#cleared) return;
-    this.#used = Math.max(this.#used, stored.at(-1)?.used ?? 0);
-    for (const entry of stored) {
-      const endpoint = entry.endpoint.slice(own.length);
-      if (entry.endpoint.startsWith(`${own}/`) && !this.#entries.has(endpoint)) this.#left.set(endpoint, entry);
-    }
-  }
-
-  async #write(stored: readonly Stored[]): Promise<void> {
-    const own = await this.#owner;
-    if (own !== null) await this.#env.storage?.save(stored.map((entry) => ({ ...entry, endpoint: own + entry.endpoint })), this.#bounds);
+  async #load(apiKey: string | null): Promise<void> {
+    if (!this.#env.storage) return;
+    const { StoreMirror } = await import("./mirror.ts"); // beside the page's first requests
+    if (this.#cleared) return;
+    this.#mirror = new StoreMirror(this.#env, this.#bounds, apiKey, (endpoint) => this.#entries.get(endpoint), { ResettableTimer, readSnapshot });
+    for (const endpoint of this.#entries.keys()) this.#mirror.changed(endpoint);
+    await this.#mirror.load();
   }
 
   #keep(endpoint: string, entry: Entry): void {
-    this.#left.delete(endpoint);
+    this.#mirror?.forget(endpoint);
     this.#size += (entry.size ?? 0) - (this.#entries.get(endpoint)?.size ?? 0);
     this.#entries.delete(endpoint);
     this.#entries.set(endpoint, entry);
@@ -168,22 +114,5 @@ export class DataCache {
       this.#entries.delete(oldest);
       this.#size -= size;
     }
-  }
-
-  #restored(endpoint: string): Entry | null {
-    const { text = "null", etag } = this.#left.get(endpoint) ?? {};
-    const snapshot = orNull(() => fromText(endpoint, text));
-    return snapshot && { snapshot, etag, size: text.length };
-  }
-}
-
-/** Anonymous visitors' snapshots have no prefix; no endpoint begins like that of a key. */
-async function owner(env: Environment, apiKey: string | null): Promise<string | null> {
-  if (!apiKey) return apiKey;
-  try {
-    const found = await env.digest?.(apiKey);
-    return found ? `${found} ` : null;
-  } catch {
-    return null;
   }
 }

@@ -1,6 +1,6 @@
 /** The DataService: the tab's snapshots, each version fetched at most once however many views ask. */
 
-import type { DataCache, Entry, Update } from "./cache.ts";
+import type { DataCache, Update } from "./cache.ts";
 import { FetchScheduler, PendingFetch } from "./fetches.ts";
 import type { Environment } from "./environment.ts";
 import type { Answer, Bearer } from "./http.ts";
@@ -8,8 +8,8 @@ import { DataError, getJson } from "./http.ts";
 import type { Observable } from "./observable.ts";
 import type { Notices } from "./notices.ts";
 import { Subject } from "./observable.ts";
-import type { CatalogueEntry, Dataset, LoadFunction, Snapshot } from "./snapshot.ts";
-import { NOTICE, readSnapshot, tombstone } from "./snapshot.ts";
+import type { CatalogueEntry, Dataset, Entry, LoadFunction, Snapshot } from "./snapshot.ts";
+import { NOTICE, readSnapshot } from "./snapshot.ts";
 import { Backoff } from "./backoff.ts";
 
 /** The longest window between attempts to fetch an endpoint. */
@@ -219,7 +219,7 @@ export class DataService {
       });
       if (fetch.isOver) throw new DataError("stale");
       if (!answer) continue;
-      entry = this.#read(endpoint, answer, told);
+      entry = await this.#read(endpoint, answer, told);
       const now = cache.get(endpoint);
       if (now && now.snapshot.version > Math.max(held, entry.snapshot.version)) entry = now; // it came with an update meanwhile
       if (entry.snapshot.version >= Math.max(told, held)) break;
@@ -250,11 +250,13 @@ export class DataService {
     return this.#options.isWatched(endpoint) && (failure.retriable || this.#isBehind(endpoint));
   }
 
-  #read(endpoint: string, { status, etag, body, content }: Answer, told: number): Entry {
+  async #read(endpoint: string, { status, etag, body, content }: Answer, told: number): Promise<Entry> {
     const held = this.#options.cache.get(endpoint);
     let entry: Entry | null = held; // an update may have brought it meanwhile: then a 304 is about an older one
-    if (status === 410) entry = { snapshot: tombstone(endpoint, body, held?.snapshot, told), etag: null };
-    else if (status === 200) {
+    if (status === 410) {
+      const { tombstone } = await import("./tombstone.ts"); // few endpoints are deleted
+      entry = { snapshot: tombstone(endpoint, body, held?.snapshot, told), etag: null };
+    } else if (status === 200) {
       const snapshot = content ? readSnapshot(endpoint, content) : null;
       entry = snapshot && { snapshot, etag, size: content?.size };
     }

@@ -2,7 +2,6 @@
 
 import { orNull } from "./json.ts";
 import type { Store } from "./store.ts";
-import { IndexedStore, NAME } from "./store.ts";
 
 /** The part of the browser's WebSocket that the SDK uses. */
 export interface Socket {
@@ -71,16 +70,17 @@ export function browserEnvironment(configUrl = "/config.json"): Environment {
     // Both throw where cookies are blocked.
     client: clientId(orNull(() => window.sessionStorage)),
     fetch: (url, options) => fetch(url, options),
-    digest,
-    storage: orNull(() => new IndexedStore(window.indexedDB, databaseOf(configUrl))),
+    digest: (text) => import("./store.ts").then(({ digest }) => digest(text)),
+    storage: orNull(() => pageStore(window.indexedDB, configUrl)),
     baseUrl: document.baseURI,
   };
 }
 
-/** Versions of two deployments cannot be compared, although their endpoints may have the same names. */
-function databaseOf(configUrl: string): string {
-  const { href } = new URL(configUrl, document.baseURI);
-  return href === `${location.origin}/config.json` ? NAME : `${NAME} ${href}`;
+/** The store of a page, loaded beside its first requests. */
+function pageStore(factory: IDBFactory, configUrl: string): Store {
+  const store = import("./store.ts").then(({ IndexedStore, databaseOf }) => new IndexedStore(factory, databaseOf(configUrl)));
+  store.catch(() => undefined); // `load` rejects
+  return { load: () => store.then((loaded) => loaded.load()), save: (...changes) => store.then((loaded) => loaded.save(...changes)) };
 }
 
 /** The part of `sessionStorage` that the SDK uses. */
@@ -107,12 +107,6 @@ export function clientId(storage: KeyValueStore | null): string {
     // Storage that is full, or forbidden.
   }
   return id;
-}
-
-/** SHA-256 (FIPS 180-4) of `text` in hexadecimal digits; null where the browser has none, as on pages over plain http. */
-export async function digest(text: string): Promise<string | null> {
-  if (!crypto.subtle) return null;
-  return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text))));
 }
 
 const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

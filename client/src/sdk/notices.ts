@@ -3,10 +3,10 @@
  * imports types alone.
  */
 
-import type { Entry, Update } from "./cache.ts";
+import type { Update } from "./cache.ts";
 import type { Environment, Timer } from "./environment.ts";
 import type { DataError } from "./http.ts";
-import type { Content, LoadFunction, Snapshot } from "./snapshot.ts";
+import type { Entry, Content, LoadFunction, Snapshot } from "./snapshot.ts";
 
 /** Handed over, as in `shared.ts`. */
 interface Shared {

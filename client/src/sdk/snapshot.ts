@@ -21,6 +21,16 @@ export interface Snapshot<T = unknown> {
   readonly confirmed: boolean;
 }
 
+/** A snapshot as it is held. */
+export interface Entry {
+  readonly snapshot: Snapshot;
+  readonly etag?: string | null | undefined;
+  /** Characters or bytes of what was received; 0 when left out. */
+  readonly size?: number | undefined;
+  /** Since a resync, no request has confirmed it: data that comes with an update may be older. */
+  readonly suspect?: boolean | undefined;
+}
+
 export interface Point {
   /** ISO 8601, UTC: the start of the interval. */
   readonly time: string;
@@ -99,48 +109,6 @@ export function readSnapshot(endpoint: string, content: Content): Snapshot | nul
   if (!Array.isArray(value.points)) return null;
   const series: Series = { unit: text(value.unit), resolution: text(value.resolution), points: value.points as Point[] };
   return { ...named, ...series, ...(gone === true ? { gone, value: null } : { value: series }) };
-}
-
-/** A deleted version, from the body of a 410; without a version there, it has the newest known one. */
-export function tombstone(endpoint: string, body: unknown, held: Snapshot | undefined, told: number): Snapshot {
-  const { version, time } = fields(body);
-  return {
-    ...(isSeries(held) && { unit: "", resolution: "", ...held, points: [] }),
-    endpoint,
-    version: Number.isSafeInteger(version) ? (version as number) : Math.max(held?.version ?? 0, told),
-    time: text(time),
-    mediaType: held?.mediaType ?? "",
-    value: null,
-    gone: true,
-    confirmed: true,
-  };
-}
-
-/** Whether it has the fields of a series, as a deleted endpoint has of which nothing was held. */
-export const isSeries = (snapshot: Snapshot | undefined): boolean => !snapshot || "points" in snapshot;
-
-/**
- * A snapshot as JSON for a later visit; null for one that is not stored: of a notice, whose data the page has fetched with its own
- * rights, and of more than `most` bytes. That of a series is as it was when there were no other kinds.
- */
-export function toText(snapshot: Snapshot, most: number): string | null {
-  const { value, mediaType, ...more } = snapshot;
-  if (isSeries(snapshot)) return JSON.stringify(more);
-  if (mediaType === NOTICE) return null;
-  if (!(value instanceof Uint8Array)) return JSON.stringify({ ...more, mediaType, value });
-  if (value.length > most) return null;
-  let base64 = "";
-  for (const byte of value) base64 += String.fromCharCode(byte);
-  return JSON.stringify({ ...more, mediaType, base64: btoa(base64) });
-}
-
-/** The snapshot of `endpoint` that `toText` has made, unconfirmed, or null when it is not one. Throws for what is not JSON. */
-export function fromText(endpoint: string, stored: string): Snapshot | null {
-  const made = fields(JSON.parse(stored));
-  const { base64, ...more } = made;
-  if (made.endpoint !== endpoint || !Number.isSafeInteger(made.version)) return null;
-  const snapshot = made.mediaType ? { value: "base64" in made ? fromBase64(base64) : null, ...more } : readSnapshot(endpoint, { version: 0, time: "", data: made });
-  return snapshot && ({ ...snapshot, confirmed: false } as Snapshot);
 }
 
 const fromBase64 = (base64: unknown): Uint8Array => Uint8Array.from(atob(base64 as string), (character) => character.charCodeAt(0));

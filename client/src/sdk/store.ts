@@ -29,9 +29,23 @@ export interface Store {
 }
 
 /** The database of the deployment at the origin itself. */
-export const NAME = "diem";
+const NAME = "diem";
 const TABLE = "datasets";
 const ORDER = "used";
+
+/** Versions of two deployments cannot be compared, although their endpoints may have the same names. */
+export function databaseOf(configUrl: string): string {
+  const { href } = new URL(configUrl, document.baseURI);
+  return href === `${location.origin}/config.json` ? NAME : `${NAME} ${href}`;
+}
+
+/** SHA-256 (FIPS 180-4) of `text` in hexadecimal digits; null where the browser has none, as on pages over plain http. */
+export async function digest(text: string): Promise<string | null> {
+  if (!crypto.subtle) return null;
+  return hex(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text))));
+}
+
+const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
 /** A transaction of IndexedDB spans tabs, so concurrent saves of two tabs end at the newer version. */
 export class IndexedStore implements Store {

@@ -1,6 +1,7 @@
 import { beforeEach, expect, test } from "vitest";
 import { DataCache } from "../../src/sdk/cache.ts";
-import { readSnapshot, toText } from "../../src/sdk/snapshot.ts";
+import { toText } from "../../src/sdk/mirror.ts";
+import { readSnapshot } from "../../src/sdk/snapshot.ts";
 import { FakeStore, World, body } from "./world.ts";
 
 let world: World;

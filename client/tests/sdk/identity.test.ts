@@ -1,6 +1,7 @@
 import { describe, expect, it, vi } from "vitest";
 import type { KeyValueStore } from "../../src/sdk/environment.ts";
-import { clientId, digest } from "../../src/sdk/environment.ts";
+import { clientId } from "../../src/sdk/environment.ts";
+import { digest } from "../../src/sdk/store.ts";
 
 class Kept implements KeyValueStore {
   readonly items = new Map<string, string>();

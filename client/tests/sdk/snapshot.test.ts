@@ -1,7 +1,9 @@
 /** Snapshots of every kind: as servers send them, as the Data Service answers them, and as a device stores them. */
 
 import { describe, expect, test } from "vitest";
-import { NOTICE, SERIES, fromText, isJson, readSnapshot, toText, tombstone } from "../../src/sdk/snapshot.ts";
+import { fromText, toText } from "../../src/sdk/mirror.ts";
+import { NOTICE, SERIES, isJson, readSnapshot } from "../../src/sdk/snapshot.ts";
+import { tombstone } from "../../src/sdk/tombstone.ts";
 import type { Content, Snapshot } from "../../src/sdk/snapshot.ts";
 import { body } from "./world.ts";
 
@@ -65,18 +67,18 @@ test.each([
 describe("on the device", () => {
   test.each(VALUES.filter(([, { mediaType }]) => mediaType !== NOTICE))("%s comes back unconfirmed", (_what, content) => {
     const kept = read(content) as Snapshot;
-    expect(fromText("/a", toText(kept, 100) as string)).toEqual({ ...kept, confirmed: false });
+    expect(fromText("/a", toText(kept, 100) as string, readSnapshot)).toEqual({ ...kept, confirmed: false });
   });
 
   test.each(VALUES.filter(([, { mediaType }]) => mediaType !== NOTICE))("%s, deleted, comes back so", (_what, content) => {
     const kept = tombstone("/a", { version: 6 }, read(content) as Snapshot, 0);
     expect(kept).toMatchObject({ version: 6, gone: true, value: null });
-    expect(fromText("/a", toText(kept, 100) as string)).toEqual({ ...kept, confirmed: false });
+    expect(fromText("/a", toText(kept, 100) as string, readSnapshot)).toEqual({ ...kept, confirmed: false });
   });
 
   test("a series has the text that earlier releases read and wrote", () => {
     const text = JSON.stringify({ ...body("/a", 5), gone: false, confirmed: true });
-    expect(fromText("/a", text)).toEqual({ ...read({ data: body("/a", 5) }), confirmed: false });
+    expect(fromText("/a", text, readSnapshot)).toEqual({ ...read({ data: body("/a", 5) }), confirmed: false });
     expect(JSON.parse(toText(read({ data: body("/a", 5) }) as Snapshot, 100) as string)).toEqual(JSON.parse(text));
   });
 
@@ -86,7 +88,7 @@ describe("on the device", () => {
   });
 
   test.each(["{}", '{"mediaType":"text/plain","value":"a"}', '{"mediaType":"text/plain","value":"a","endpoint":"/b","version":1}'])("%s is nothing", (text) => {
-    expect(fromText("/a", text)).toBeNull();
+    expect(fromText("/a", text, readSnapshot)).toBeNull();
   });
 });
 

@@ -98,7 +98,9 @@ export class Connection {
       this.#set({ state: "connecting", code: null, reason: "" });
     } else if (retryAt === null) {
       // While a machine is asleep its monotonic clock may stand still, and its timers with it.
-      if (this.isOpen && this.#env.wall() - this.#receivedOn >= this.#usualSilenceMs) this.redial("silence");
+      const silent = this.isOpen ? this.#env.wall() - this.#receivedOn : -1;
+      if (silent >= this.#usualSilenceMs) this.redial("silence");
+      else if (silent >= this.#silenceMs) this.#confirm();
       return;
     }
     void this.#connect();

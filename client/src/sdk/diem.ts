@@ -125,7 +125,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
       refusals ??= import("./refusals.ts").then(({ explain }) => explain(env, getJson, config, updates.connection, opened)).catch(() => (refusals = undefined));
     }
     if (state === "open" && wasLost && opened) data.spread();
-    if (state !== "connecting") wasLost = state !== "open";
+    if (state !== "connecting") wasLost = state === "reconnecting";
     opened ||= state === "open";
   });
   let wasLive: boolean | null = null; // null: not known yet; the first time it is live is not a recovery
@@ -133,22 +133,13 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
     if (live && wasLive === false) data.expedite();
     wasLive = live || (wasLive === null ? null : false);
   });
-  // A page that becomes visible may have been asleep, or in the browser's cache, with a connection that is dead since.
-  const awake = (): void => {
-    if (updates.connection.value.state === "open") updates.connect();
-  };
-  const listeners = {
-    online: () => updates.connection.value.state === "closed" || updates.connect(), // a server may have forbidden it
-    pagehide: () => cache.save(), pageshow: awake, visibilitychange: awake, focus: awake,
-  };
-  const listen = (verb: "addEventListener" | "removeEventListener"): void => {
-    for (const [event, listener] of Object.entries(listeners)) globalThis[verb]?.(event, listener);
-  };
-  listen("addEventListener");
+  let unfollow: (() => void) | null | undefined;
+  void import("./lifecycle.ts").then(({ follow }) => (unfollow === null || (unfollow = follow(env, updates, cache)))).catch(() => undefined);
   updates.connect();
 
   const close = (): void => {
-    listen("removeEventListener");
+    unfollow?.();
+    unfollow = null;
     updates.close();
     cache.save();
   };

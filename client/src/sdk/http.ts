@@ -10,6 +10,9 @@ const HEAD_MS = 10_000;
 const BODY_MS = 30_000;
 const MAX_RETRY_AFTER_MS = 300_000;
 
+/** Message about an answer that is no JSON. */
+export const NOT_JSON = "no JSON";
+
 /** A request that brought no data. `status` is the HTTP status, 0 when there was no answer at all; `message` is for people. */
 export class DataError extends Error {
   override readonly name = "DataError";
@@ -98,7 +101,7 @@ export async function request(
     return { status, etag: field("ETag"), body, content: { version, time: text(field("Diem-Time")), mediaType, data: body, size: read.length }, date };
   } catch (error) {
     if (error instanceof DataError) throw error;
-    throw new DataError(abort.signal.aborted ? "no answer in time" : "no usable answer");
+    throw new DataError(abort.signal.aborted ? "no answer in time" : error instanceof SyntaxError ? NOT_JSON : "no usable answer");
   } finally {
     env.cancel(timer);
   }

@@ -9,7 +9,7 @@
 import type { ConfigSource } from "./config.ts";
 import type { ConnectionStatus } from "./connection.ts";
 import type { Environment, Socket } from "./environment.ts";
-import type { DataError, getJson } from "./http.ts";
+import type { DataError, NOT_JSON as NO_JSON, getJson } from "./http.ts";
 import type { Observable, Subject } from "./observable.ts";
 import type { Fallback } from "./polling.ts";
 
@@ -107,13 +107,17 @@ async function refusal(env: Environment, get: typeof getJson, config: ConfigSour
     }
   } catch (error) {
     // No network, or no Data Service: for a page that was connected before that is no refusal.
-    if (!opened) return unread(env, config.url, error as DataError);
+    const failure = error as DataError;
+    if (failure.message === NOT_JSON) return `portal: ${config.url.href} answers with a page: log in to the network (captive portal), or correct the address`;
+    if (!opened) return unread(env, config.url, failure);
   }
   return found;
 }
 
 /** Of `connection.ts`: a handshake was accepted, and no frame followed. */
 const NO_WELCOME = "no welcome";
+/** Of `http.ts`. */
+const NOT_JSON: typeof NO_JSON = "no JSON";
 /** A server would accept a handshake. */
 const ACCEPTED = "accepted";
 const HANDSHAKE =

@@ -138,7 +138,7 @@ export class World implements Environment {
   fetch(url: string, options: HttpOptions): Promise<HttpResponse> {
     return new Promise((resolve, reject) => {
       const answer = (status: number, body: unknown = {}, headers: Record<string, string> = {}): void =>
-        resolve({ status, headers: { get: (name) => headers[name] ?? null }, text: () => Promise.resolve(JSON.stringify(body)), arrayBuffer: () => Promise.resolve((body as Uint8Array<ArrayBuffer>).buffer) });
+        resolve({ status, headers: { get: (name) => headers[name] ?? null }, text: () => Promise.resolve(/html/.test(headers["Content-Type"] ?? "") ? (body as string) : JSON.stringify(body)), arrayBuffer: () => Promise.resolve((body as Uint8Array<ArrayBuffer>).buffer) });
       const fail = (): void => reject(new TypeError("network"));
       options.signal.addEventListener("abort", fail);
       const posted: unknown = options.body === undefined ? undefined : JSON.parse(options.body);

@@ -5,7 +5,7 @@ const SDK = new URL("src/sdk/index.ts", import.meta.url).pathname;
 /** Two entries: the demo page, and the SDK under a name that stays, for pages without a bundler (`import … from "./diem.js"`). */
 export default defineConfig({
   base: "./",
-  resolve: { alias: { "diem-client": SDK, "./diem.js": SDK } }, // the examples, as users write them
+  resolve: { alias: { "diem-client/node": SDK.replace("index.ts", "node.ts"), "diem-client": SDK, "./diem.js": SDK } }, // the examples, as users write them
   build: {
     target: "es2022",
     cssTarget: ["chrome123", "firefox120", "safari17.5"], // light-dark() as it is written

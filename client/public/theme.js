@@ -6,3 +6,9 @@ try {
 } catch {
   // Storage may be forbidden; the system's preference stands then.
 }
+try {
+  new Intl.NumberFormat(navigator.language);
+} catch {
+  // WebKitGTK takes it from the locale, and "C" is no language: the library of charts would not load.
+  Object.defineProperty(navigator, "language", { value: "en" });
+}

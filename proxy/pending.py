@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from diem.links.edge import EdgeClient
+from diem.links.edge import Subscriber
 from diem.process.clock import Clock
 from diem.protocol import messages
 from diem.protocol.codes import ErrorCode
@@ -35,7 +35,7 @@ CallLater = Callable[[float, Callable[[], None]], TimerHandle]
 class PendingSubscribe:
     """The unanswered part of one ``subscribe`` of a client."""
 
-    client: EdgeClient
+    client: Subscriber
     id: int
     known: Mapping[str, int]
     """Endpoint -> version that the client holds (0 = none)."""
@@ -71,7 +71,7 @@ class PendingSubscribes:
         expired: Callable[[Iterable[str]], None],
         later: CallLater,
     ) -> None:
-        self.by_client: dict[EdgeClient, dict[PendingSubscribe, None]] = {}
+        self.by_client: dict[Subscriber, dict[PendingSubscribe, None]] = {}
         self._by_name: dict[str, dict[PendingSubscribe, None]] = {}
         """Endpoint -> requests in which it is waiting or ready."""
         self._answer = answer
@@ -82,7 +82,7 @@ class PendingSubscribes:
         """Return whether an endpoint is in an unanswered request."""
         return name in self._by_name
 
-    def names(self, client: EdgeClient) -> set[str]:
+    def names(self, client: Subscriber) -> set[str]:
         """Return the endpoints of the unanswered requests of a client."""
         return {name for request in self.by_client.get(client, ()) for name in (*request.waiting, *request.ready)}
 
@@ -115,14 +115,14 @@ class PendingSubscribes:
                 self._settle(request)
                 self._answer(request)
 
-    def cancel(self, client: EdgeClient, names: Iterable[str]) -> None:
+    def cancel(self, client: Subscriber, names: Iterable[str]) -> None:
         """Stop waiting for endpoints that a client unsubscribes from, by answering them before the confirmation."""
         unwanted = set(names)
         for request in list(self.by_client.get(client, ())):
             if unwanted & (request.waiting | request.ready.keys()):
                 self._give_up(request, unwanted & request.waiting)
 
-    def reject(self, client: EdgeClient, names: Iterable[str], reason: Refusal) -> None:
+    def reject(self, client: Subscriber, names: Iterable[str], reason: Refusal) -> None:
         """Refuse these endpoints to a client at once, without waiting for servers."""
         unwanted = set(names)
         for request in list(self.by_client.get(client, ())):
@@ -135,7 +135,7 @@ class PendingSubscribes:
                 self._settle(request)
                 self._answer(request)
 
-    def drop(self, client: EdgeClient) -> set[str]:
+    def drop(self, client: Subscriber) -> set[str]:
         """Remove a disconnected client's requests; return their unanswered endpoints."""
         names = self.names(client)
         for request in self.by_client.pop(client, ()):
@@ -180,24 +180,24 @@ class PendingSubscribes:
                 del self._by_name[name]
 
 
-def send_status(client: EdgeClient, names: Sequence[str], clock: Clock, *, live: bool) -> None:
+def send_status(client: Subscriber, names: Sequence[str], clock: Clock, *, live: bool) -> None:
     """Send a partial ``status``. Skipped while the client is blocked; resent when it unblocks."""
     if not client.session.blocked:
         _respond_status(client, names, clock, live=live)
 
 
-def respond_stale(client: EdgeClient, names: Sequence[str], clock: Clock) -> None:
+def respond_stale(client: Subscriber, names: Sequence[str], clock: Clock) -> None:
     """Send a partial ``status`` before the reply with these endpoints, even to a blocked client."""
     _respond_status(client, names, clock, live=False)
 
 
-def _respond_status(client: EdgeClient, names: Sequence[str], clock: Clock, *, live: bool) -> None:
+def _respond_status(client: Subscriber, names: Sequence[str], clock: Clock, *, live: bool) -> None:
     since = iso(clock.wall_ms())
     for start in range(0, len(names), MAX_NAMES):
         client.respond(messages.status(live=live, since=since, endpoints=names[start : start + MAX_NAMES]))
 
 
-def refuse_pending(client: EdgeClient, request_id: int) -> None:
+def refuse_pending(client: Subscriber, request_id: int) -> None:
     """Refuse a request of a client that has :data:`MAX_PENDING` unanswered ones."""
     text = f"more than {MAX_PENDING} requests that wait for servers"
     client.respond(messages.error(ErrorCode.LIMIT, text, request_id))

@@ -10,7 +10,7 @@ from diem.fanout.data_budget import DataBudget, bound_data, drop_data
 from diem.fanout.fanout import Fanout, resyncs, variant_for
 from diem.fanout.feed_state import FeedCounts, Retained
 from diem.fanout.session import Session
-from diem.links.edge import EdgeClient, Service
+from diem.links.edge import Service, Subscriber
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
 from diem.protocol.frames import frame_without_data, frames_of, read_update
@@ -143,7 +143,7 @@ class SharedProxy(Service):
         self._clock = clock
         self._later = later
         self._limit = limit
-        self._clients: dict[Session, EdgeClient] = {}
+        self._clients: dict[Session, Subscriber] = {}
         self._links: dict[str, Upstream] = {}
         """Server -> its open link."""
         self.relocator = Relocator(router, self._links, clock.monotonic)
@@ -154,11 +154,11 @@ class SharedProxy(Service):
 
     # Service
 
-    def joined(self, client: EdgeClient) -> None:
+    def joined(self, client: Subscriber) -> None:
         """Register the connection of a client, to send it status messages."""
         self._clients[client.session] = client
 
-    def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
+    def subscribe(self, client: Subscriber, request: messages.Subscribe) -> None:
         """Answer for registered endpoints at once, for the rest when servers have answered."""
         if len(self._pending.by_client.get(client, ())) >= MAX_PENDING:
             refuse_pending(client, request.id)
@@ -192,14 +192,14 @@ class SharedProxy(Service):
                 self._links[url].send_text(messages.subscribe(request_id, dict.fromkeys(names), data=with_data))
             self._schedule_tick()
 
-    def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
+    def unsubscribe(self, client: Subscriber, request: messages.Unsubscribe) -> None:
         """Confirm at once: once removed from the fan-out, the client is sent nothing for these endpoints."""
         self._pending.cancel(client, request.endpoints)
         self._fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
         self._release(request.endpoints)
 
-    def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
+    def restrict(self, client: Subscriber, allows: Callable[[str], bool]) -> list[str]:
         """Unsubscribe the client from endpoints that it may no longer read, and refuse pending ones."""
         ended = self._fanout.unsubscribe_refused(client.session, allows)
         waiting = [name for name in self._pending.names(client) if not allows(name)]
@@ -208,18 +208,18 @@ class SharedProxy(Service):
         self._release(ended)
         return ended
 
-    def unblocked(self, client: EdgeClient) -> None:
+    def unblocked(self, client: Subscriber) -> None:
         """Resend the stale endpoints: a global status was just sent."""
         self.resend_stale_status(client)
 
-    def left(self, client: EdgeClient) -> None:
+    def left(self, client: Subscriber) -> None:
         """Release the endpoints of a disconnected client."""
         del self._clients[client.session]
         names = [endpoint.decode() for endpoint in client.session.endpoints]
         self._fanout.unsubscribe(client.session, names)
         self._release({*names, *self._pending.drop(client)})
 
-    def resend_stale_status(self, client: EdgeClient) -> None:
+    def resend_stale_status(self, client: Subscriber) -> None:
         """Resend a client's stale endpoints after a global status, which reports all as live."""
         names = [endpoint.decode() for endpoint in client.session.endpoints]
         stale = [name for name in names if self.relocator.is_stale(name)]

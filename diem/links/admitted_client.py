@@ -9,7 +9,7 @@ from typing import Final, Protocol, cast
 
 from diem.fanout.session import Session
 from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, OriginRefused
-from diem.links.edge import Edge, EdgeClient
+from diem.links.edge import Edge, EdgeClient, Subscriber
 from diem.links.refusals import Cause, RefusedClient
 from diem.process import security_log
 from diem.process.limits import AdmissionResult, MessageAllowance
@@ -24,7 +24,7 @@ STALL_TIMEOUT_S: Final = 10.0
 """Seconds without progress after which a blocked client is closed with 4002 (docs/reliability.md S15)."""
 
 
-class CarriedClient(EdgeClient, Protocol):
+class CarriedClient(EdgeClient, Subscriber, Protocol):
     """A client with its carrier."""
 
     def send_frame(self, frame: bytes) -> None:
@@ -112,6 +112,13 @@ class AdmittedClient:
         session = self.session
         if request.client is not None and session.trace is not None:
             session.trace.identified(request.client)
+        request = self._permitted(request)
+        if request.data and session.admit_data is None:
+            session.admit_data = self._admit_data
+        self._edge.service.subscribe(self._client, request)
+
+    def _permitted(self, request: messages.Subscribe) -> messages.Subscribe:
+        """Return the part of a request that the client may have; other names are rejected."""
         if self.claims is None:
             if request.data and not self._anonymous_data:
                 # Subscribed without data, which the client fetches by the rules of the Data Service.
@@ -122,9 +129,7 @@ class AdmittedClient:
             known = {name: version for name, version in request.endpoints.items() if not name.endswith("/*")}
             rejected = {**request.rejected, **dict.fromkeys(wildcards, messages.NO_WILDCARDS)}
             request = request._replace(endpoints=known, rejected=rejected)
-        if request.data and session.admit_data is None:
-            session.admit_data = self._admit_data
-        self._edge.service.subscribe(self._client, request)
+        return request
 
     def _admit_data(self, size: int) -> bool:
         return self._allowance.take_data(asyncio.get_running_loop().time(), size)

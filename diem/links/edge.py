@@ -18,6 +18,7 @@ from diem.links.client_auth import AuthorisedConnection, ClientAuth, may_be_anon
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.keepalive import HEARTBEAT_CHECK_S, TimerWheel, WheelMember
 from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, RefusedClient, by_limit, by_origin, by_rate_of_requests
+from diem.links.shared_polls import SharedPolls
 from diem.process import metrics
 from diem.process.clock import SystemClock
 from diem.process.edge_settings import Anonymous, EdgeSettings
@@ -173,6 +174,11 @@ class Admission:
         """Return the maximum number of clients of this process."""
         return self._rules.capacity
 
+    def is_public(self, *, data: bool) -> bool:
+        """Return whether all clients may be sent updates without a token, with or without data."""
+        rules = self._rules
+        return rules.anonymous == "on" and (not data or rules.anonymous_data == "on")
+
     @property
     def open(self) -> int:
         """Number of admitted connections not yet released."""
@@ -320,14 +326,20 @@ class EdgeRules:
     """True if data is compressed for clients that offer it."""
 
 
-class EdgeClient(WheelMember, AuthorisedConnection, Protocol):
-    """The connection of a client, as its edge and its service know it."""
+class Subscriber(Hashable, Protocol):
+    """A client as its service knows it, or the subscription of several."""
 
     session: Session
 
     def respond(self, reply: bytes, replay: Sequence[bytes] = ()) -> None:
         """Send a reply, and then frames."""
         ...
+
+
+class EdgeClient(WheelMember, AuthorisedConnection, Protocol):
+    """The connection of a client, as its edge knows it."""
+
+    session: Session
 
     def on_heartbeat_check(self) -> None:
         """Send a heartbeat, unless something else was sent lately."""
@@ -353,15 +365,15 @@ class Service:
     Implementations inherit it and override the events they need.
     """
 
-    def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
+    def subscribe(self, client: Subscriber, request: messages.Subscribe) -> None:
         """Answer with one or more ``subscribed`` that together cover all names."""
         raise NotImplementedError
 
-    def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
+    def unsubscribe(self, client: Subscriber, request: messages.Unsubscribe) -> None:
         """Answer with ``unsubscribed``."""
         raise NotImplementedError
 
-    def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
+    def restrict(self, client: Subscriber, allows: Callable[[str], bool]) -> list[str]:
         """End the subscriptions lost with a client's rights; return the endpoints concerned.
 
         Nothing follows for endpoints that ``allows`` refuses. Pending requests for them are answered with
@@ -369,13 +381,13 @@ class Service:
         """
         raise NotImplementedError
 
-    def joined(self, client: EdgeClient) -> None:
+    def joined(self, client: Subscriber) -> None:
         """Called once a client has been sent its ``welcome``."""
 
-    def unblocked(self, client: EdgeClient) -> None:
+    def unblocked(self, client: Subscriber) -> None:
         """Called when a blocked client accepts data again."""
 
-    def left(self, client: EdgeClient) -> None:
+    def left(self, client: Subscriber) -> None:
         """Called once when a client disconnects, before it leaves the fan-out."""
 
 
@@ -393,18 +405,18 @@ class HubService(Service):
     def __init__(self, hub: FeedHub) -> None:
         self._hub = hub
 
-    def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
+    def subscribe(self, client: Subscriber, request: messages.Subscribe) -> None:
         """Subscribe the client, and send retained versions newer than its own."""
         answer = self._hub.subscribe(client.session, request.endpoints, with_data=request.data)
         answer.rejected.update(request.rejected)
         client.respond(messages.subscribed(request.id, answer.endpoints, answer.rejected), answer.replay)
 
-    def unsubscribe(self, client: EdgeClient, request: messages.Unsubscribe) -> None:
+    def unsubscribe(self, client: Subscriber, request: messages.Unsubscribe) -> None:
         """Unsubscribe the client."""
         self._hub.fanout.unsubscribe(client.session, request.endpoints)
         client.respond(messages.unsubscribed(request.id, request.endpoints))
 
-    def restrict(self, client: EdgeClient, allows: Callable[[str], bool]) -> list[str]:
+    def restrict(self, client: Subscriber, allows: Callable[[str], bool]) -> list[str]:
         """Unsubscribe the client from endpoints that it may no longer read."""
         return self._hub.fanout.unsubscribe_refused(client.session, allows)
 
@@ -424,12 +436,16 @@ class Edge:
         self.connections: set[EdgeClient] = set()
         self.status_frame = b""
         """The current ``status``, as one frame for all clients."""
+        self.live = False
+        """The same."""
         self.heartbeat_frame = b""
         """A ``status`` of no endpoint, which changes nothing: browsers see no pings (ADR 23)."""
         self.events = EventCache()
         """Events of recent frames, for the event streams."""
+        self.polls: SharedPolls[Any] = SharedPolls()
+        """Subscriptions of long polls."""
         self.gathering: list[Callable[[], None]] = []
-        """Long polls with news, which gather more for some milliseconds."""
+        """Answers of those with news, which gather more for some milliseconds."""
         self.pending_handshakes: dict[PendingConnection, None] = {}
         """Connections without a request yet, oldest first."""
         self.ready = False
@@ -446,6 +462,7 @@ class Edge:
 
     def publish_status(self, *, live: bool, since: str) -> None:
         """Send a changed ``status`` to every client; later ones get it after their ``welcome``."""
+        self.live = live
         self.status_frame = text_frame(messages.status(live=live, since=since))
         self.heartbeat_frame = text_frame(messages.status(live=live, since=since, endpoints=()))
         self.fanout.broadcast(self.status_frame)

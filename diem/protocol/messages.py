@@ -96,6 +96,8 @@ class UpdatesRequest(NamedTuple):
     wait_s: float = MAX_WAIT_S
     resynced: frozenset[str] = frozenset()
     """Names whose ``resync`` the client has had already, so that it is no news."""
+    is_versioned: bool = False
+    """A GET of what follows one version of one endpoint, whose answer a cache may store."""
 
 
 Request = Auth | Subscribe | Unsubscribe

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from diem.links import http_updates
+from diem.links import http_clients
 from tests.load import http_link
 from tests.load.client import LoadClient, PollClient, StreamClient
 from tests.oracle import Bounds, Event, History, Kind, Report, judge
@@ -118,7 +118,7 @@ async def test_oracle_finds_a_client_that_states_later_versions_than_it_has(
 async def test_oracle_finds_a_server_that_keeps_what_came_between_two_requests(
     tmp_path: Path, kind: type[LoadClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    faulty = http_updates.LongPoll if kind is PollClient else http_updates.EventStream
+    faulty: Any = http_clients.SharedSubscription if kind is PollClient else http_clients.EventStream
     respond = faulty.respond
     monkeypatch.setattr(faulty, "respond", lambda self, reply, _replay=(): respond(self, reply))
     async with small_system(tmp_path) as system:

@@ -12,7 +12,7 @@ import pytest
 from diem.fanout.feed_hub import FeedHub
 from diem.links import connection as base_connection
 from diem.links import edge_connection
-from diem.links.edge import Admission, AdmissionRules, Edge, EdgeClient, EdgeRules, HubService
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService, Subscriber
 from diem.links.edge_connection import EdgeConnection
 from diem.links.keepalive import CLIENT_PING_EVERY_S, HEARTBEAT_CHECK_S, HEARTBEAT_S, TimerWheel
 from diem.process.limits import RateLimit
@@ -436,7 +436,7 @@ class RecordingService(HubService):
         super().__init__(hub)
         self.events: list[str] = []
 
-    def unblocked(self, client: EdgeClient) -> None:
+    def unblocked(self, client: Subscriber) -> None:
         self.events.append("unblocked")
 
 

@@ -13,8 +13,8 @@ import pytest
 from diem.fanout.feed_hub import FeedHub
 from diem.links import http_updates
 from diem.links.client_auth import ClientAuth
-from diem.links.edge import Admission, AdmissionRules, Edge, EdgeClient, EdgeRules, HubService
-from diem.links.http_updates import GATHER_S
+from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService, Subscriber
+from diem.links.http_clients import GATHER_S
 from diem.process.clock import SystemClock
 from diem.protocol import messages
 from diem.protocol.codes import Close
@@ -113,7 +113,7 @@ async def test_updates_that_follow_shortly_are_in_one_answer_each_endpoint_once(
 class Behind(HubService):
     """As a proxy: it has the answer of a server before the retained update."""
 
-    def subscribe(self, client: EdgeClient, request: messages.Subscribe) -> None:
+    def subscribe(self, client: Subscriber, request: messages.Subscribe) -> None:
         answer = self._hub.subscribe(client.session, request.endpoints, with_data=request.data)
         client.respond(messages.subscribed(request.id, answer.endpoints, {}))
         asyncio.get_running_loop().call_later(3 * GATHER_S, lambda: client.session.send_many(answer.replay))
@@ -142,16 +142,42 @@ async def test_a_poll_that_waits_for_nothing_is_answered_at_once(world: World, b
     assert kinds(await world.poll(**body))[:2] == ["welcome", "status"]
 
 
-async def test_nothing_of_a_poll_is_left(world: World) -> None:
+async def test_only_its_subscription_is_left_of_a_poll_and_not_for_long(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("diem.links.http_clients.KEPT_S", 0.05)
+    monkeypatch.setattr("diem.links.shared_polls.KEPT_S", 0.05)
     for _ in range(3):
         await world.poll(endpoints={"/a": None}, wait=0)
     edge = world.edge
     assert not edge.connections
-    assert not edge.fanout.sessions
+    assert (len(edge.fanout.sessions), edge.polls.idle) == (1, 1)
+    await until(lambda: not edge.fanout.sessions)
+    assert (len(edge.polls), edge.polls.idle) == (0, 0)
     assert not edge.fanout.registry.entries
     assert edge.admission.open == 0
     assert len(edge.pending_handshakes) == 1, "the connection is kept for the next request of any client"
     assert edge.received == {"poll": 3}
+
+
+async def test_equal_polls_share_a_subscription_and_others_have_their_own(world: World) -> None:
+    world.put("/a")
+    equal = [asyncio.create_task(world.poll(endpoints={"/a": VERSION})) for _ in range(3)]
+    await world.waiting(3)
+    assert world.edge.fanout.registry.entries == 1
+    assert kinds(await world.poll(endpoints={"/a": VERSION - 1}))[3:] == ["update"], "at once"
+    assert kinds(await world.poll(endpoints={"/a": VERSION + 9}, wait=0.01)) == ["welcome", "status", "subscribed"]
+    world.put("/a", version=VERSION + 1)
+    for answer in await asyncio.gather(*equal):
+        assert [each.get("version") for each in answer][3:] == [VERSION + 1]
+    stats = world.edge.fanout.stats
+    assert (stats.sent, stats.held) == (4, 0)
+    again = asyncio.create_task(world.poll(endpoints={"/a": VERSION + 1}))
+    await world.waiting()
+    assert world.edge.fanout.registry.entries == 1, "the one before"
+    world.hub.resync([b"/a"])
+    assert kinds(await again)[3:] == ["resync"]
+    assert not len(world.edge.polls), "of what is suspect each has its own"
 
 
 async def test_a_client_that_goes_leaves_nothing(world: World) -> None:
@@ -168,7 +194,7 @@ async def test_a_status_that_changes_is_news(world: World) -> None:
     poll = asyncio.create_task(world.poll(endpoints={"/a": None}))
     await world.waiting()
     world.edge.publish_status(live=False, since="-")
-    assert [each["live"] for each in await poll if each["type"] == "status"] == [True, False]
+    assert [each["live"] for each in await poll if each["type"] == "status"] == [False]
 
 
 async def test_names_that_are_rejected_are_news(world: World) -> None:
@@ -271,6 +297,34 @@ async def test_the_query_of_a_get_is_a_request(world: World) -> None:
     assert answer.json()["messages"][3]["version"] == VERSION
     for query in ("after=x", "wait=x", "data=1", "token=x"):
         assert (await world.client.get(f"/v1/updates?{query}")).status_code == 400
+
+
+async def test_what_follows_a_version_may_be_stored_where_all_may_read_it() -> None:
+    async with worlds(AdmissionRules(anonymous="on", tokens=True)) as world:
+        world.put("/a", "/b")
+        for query, stored in (
+            (f"endpoint=/a&after={VERSION - 1}", True),
+            (f"endpoint=/a&after={VERSION - 1}&data=true", False),
+            (f"endpoint=/a&endpoint=/b&after={VERSION - 1}", False),
+            ("endpoint=/a", False),
+            (f"endpoint=/a&after={VERSION}&wait=0", False),
+            (f"endpoint=/a/*&after={VERSION - 1}", False),
+        ):
+            answer = await world.client.get(f"/v1/updates?{query}")
+            assert (answer.headers["cache-control"] == "public, max-age=1") is stored, query
+            if stored:
+                assert [kinds(answer.json()["messages"]), answer.headers["vary"]] == [["update"], "Origin"]
+        query = f"/v1/updates?endpoint=/a&after={VERSION}"
+        polls = [asyncio.create_task(world.client.get(query)) for _ in range(2)]
+        await world.waiting(2)
+        world.put("/a", version=VERSION + 1)
+        assert {each.headers["cache-control"] for each in await asyncio.gather(*polls)} == {"public, max-age=1"}
+        world.hub.resync([b"/a"])
+        assert (await world.client.get(query)).headers["cache-control"] == "no-store"
+    async with worlds(AdmissionRules(page_port=8000)) as world:
+        world.put("/a")
+        answer = await world.client.get(f"/v1/updates?endpoint=/a&after={VERSION - 1}")
+        assert answer.headers["cache-control"] == "no-store", "only this machine may read without a token"
 
 
 async def test_polls_use_up_the_messages_of_an_address_and_not_its_connections() -> None:

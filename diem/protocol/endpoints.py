@@ -54,18 +54,22 @@ def check(name: str) -> str:
 
 
 def check_written(name: str) -> str:
-    """Return ``name`` if it is that of an endpoint which is written, or of a prefix: not of a collection.
+    """Return ``name`` if it is that of an endpoint which is written: not of a collection, and without ``*``.
+
+    Endpoints with ``*`` that earlier releases accepted are read as others.
 
     Raises:
-        BadName: as :func:`check`, or it ends with a slash.
+        BadName: as :func:`check`, or it ends with a slash, or has a ``*``.
     """
     if is_collection(check(name)):
         raise BadName(name, "it ends with '/', as collections do, which list their members by themselves")
+    if "*" in name:
+        raise BadName(name, "'*' is no wildcard: subscribe to the collection, the name up to a '/', for all below it")
     return name
 
 
 def is_prefix(name: str) -> bool:
-    """Return whether :func:`check_written` accepts ``name``, as a prefix."""
+    """Return whether ``name`` is that of an endpoint, or of all below it."""
     return is_valid(name) and not is_collection(name)
 
 

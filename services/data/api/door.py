@@ -57,11 +57,14 @@ class WriteDoor:
         """Count a write to an endpoint, and return the rules of its prefix.
 
         Raises:
+            BadName: it would be a new endpoint with ``*``.
             KeptByStore, OwnedBySource: nobody writes this endpoint.
             WriteRefused: the writer may not write it, or not now.
         """
         if endpoints.is_collection(endpoint):
             raise KeptByStore(endpoint)
+        if "*" in endpoint and endpoint not in self._heads:
+            endpoints.check_written(endpoint)
         writer.begin(endpoint)
         self.refuse_owned(endpoint)
         return self._prefixes.of(endpoint)

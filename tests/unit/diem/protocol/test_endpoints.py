@@ -39,3 +39,10 @@ def test_a_prefix_covers_whole_segments(prefixes: tuple[str, ...], endpoint: str
 )
 def test_ancestors_are_the_prefixes_of_whole_segments_the_longest_first(name: str, above: list[str]) -> None:
     assert list(endpoints.ancestors(name)) == above
+
+
+@pytest.mark.parametrize("name", ["/x/*", "/x*y/z"])
+def test_a_new_name_has_no_wildcard_and_an_old_one_is_read(name: str) -> None:
+    assert endpoints.check(name) == name
+    with pytest.raises(endpoints.BadName, match="subscribe to the collection"):
+        endpoints.check_written(name)

@@ -265,3 +265,9 @@ async def test_a_slow_body_gets_408(rest: Rest, monkeypatch: pytest.MonkeyPatch)
 
     headers = {"Content-Type": "application/json"}
     assert_problem(await rest.writer.put("/v1/data/a", content=stalled(), headers=headers), 408, "timeout")
+
+
+async def test_a_new_name_with_a_wildcard_is_refused(rest: Rest) -> None:
+    put = await rest.writer.put("/v1/data/load/*", json=BODY, headers=AS_SERIES)
+    assert put.status_code == 400
+    assert "subscribe to the collection" in put.json()["detail"]

@@ -1,11 +1,18 @@
 import { defineConfig } from "vite";
 
+const FRAMEWORKS = new URL("src/sdk/frameworks", import.meta.url).pathname;
 const SDK = new URL("src/sdk/index.ts", import.meta.url).pathname;
 
 /** Two entries: the demo page, and the SDK under a name that stays, for pages without a bundler (`import … from "./diem.js"`). */
 export default defineConfig({
   base: "./",
-  resolve: { alias: { "diem-client/node": SDK.replace("index.ts", "node.ts"), "diem-client": SDK, "./diem.js": SDK } }, // the examples, as users write them
+  resolve: {
+    alias: [ // the examples, as users write them
+      { find: /^diem-client\/(node|initial)$/, replacement: SDK.replace("index", "$1") },
+      { find: /^diem-client\/(\w+)$/, replacement: `${FRAMEWORKS}/$1.ts` },
+      { find: /^(?:diem-client|\.\/diem\.js)$/, replacement: SDK },
+    ],
+  },
   build: {
     target: "es2022",
     cssTarget: ["chrome123", "firefox120", "safari17.5"], // light-dark() as it is written

@@ -15,7 +15,11 @@ export default mergeConfig(
     test: {
       pool: "threads",
       projects: [
-        { extends: true, test: { name: "pages", include: PAGES, pool: "vmThreads" } },
+        {
+          extends: true,
+          resolve: { conditions: ["browser", "development"] }, // Solid and Svelte have another build for servers
+          test: { name: "pages", include: PAGES, pool: "vmThreads", server: { deps: { inline: [/solid-js/, /svelte/] } } },
+        },
         { extends: true, test: { name: "sdk", include: ["tests/**/*.test.{ts,tsx}"], exclude: PAGES, isolate: false } },
       ],
     },

@@ -67,6 +67,21 @@ test("an application imports what the source exports", () => {
   expect(JSON.parse(names)).toEqual(Object.keys(source).sort());
 });
 
+test("CommonJS requires it, and its part for servers", () => {
+  const script = 'const [a, b] = [require("diem-client"), require("diem-client/initial")]; console.log(typeof a.createDiem, typeof b.readEndpoints)';
+  writeFileSync(join(home, "application.cjs"), script);
+  expect(run("node", ["--no-warnings", "application.cjs"]).trim()).toBe("function function");
+});
+
+test("every subpath has its module, and every framework is optional", () => {
+  const described = JSON.parse(readFileSync(join(home, "node_modules/diem-client/package.json"), "utf8")) as {
+    exports: Record<string, string | { types: string; default: string }>; peerDependencies: object; peerDependenciesMeta: Record<string, { optional: boolean }>;
+  };
+  const named = Object.values(described.exports).flatMap((target) => (typeof target === "string" ? [target] : Object.values(target)));
+  for (const path of named) expect([...files, "package.json"]).toContain(path.replace("./", ""));
+  for (const name of Object.keys(described.peerDependencies)) expect(described.peerDependenciesMeta[name]).toEqual({ optional: true });
+});
+
 test("its description leaves the licence to whoever publishes it", () => {
   const described = JSON.parse(readFileSync(join(home, "node_modules/diem-client/package.json"), "utf8")) as Record<string, unknown>;
   expect(described).toMatchObject({ name: "diem-client", type: "module", license: "UNLICENSED" });

@@ -40,7 +40,10 @@ export default {
   clearScreen: false,
   cacheDir: "$directory/cache",
   optimizeDeps: { noDiscovery: true, include: ["react", "react-dom/client", "react/jsx-dev-runtime"] },
-  resolve: { alias: { "diem-client": "$client/src/sdk/index.ts" }, preserveSymlinks: true },
+  resolve: {
+    alias: { "diem-client/react": "$client/src/sdk/frameworks/react.ts", "diem-client": "$client/src/sdk/index.ts" },
+    preserveSymlinks: true,
+  },
   server: { fs: { strict: false }, watch: null },
 };
 """)

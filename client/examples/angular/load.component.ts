@@ -1,18 +1,17 @@
-import { Component, inject } from "@angular/core";
-import { DiemService } from "./diem.service";
+import { Component } from "@angular/core";
+import type { Series } from "diem-client";
+import { injectEndpoint } from "diem-client/angular";
 
 @Component({
   selector: "diem-load",
   template: `
-    @if (load(); as dataset) {
-      <p [class.stale]="!live() || !dataset.confirmed">{{ dataset.points.at(-1)?.value }} {{ dataset.unit }}</p>
+    @if (load().data; as series) {
+      <p [class.stale]="!load().live">{{ series.points.at(-1)?.value }} {{ series.unit }}</p>
     } @else {
       <p>…</p>
     }
   `,
 })
 export class LoadComponent {
-  readonly #diem = inject(DiemService);
-  readonly load = this.#diem.dataset("/load/GR");
-  readonly live = this.#diem.live;
+  readonly load = injectEndpoint<Series>("/load/GR");
 }

@@ -1,12 +1,12 @@
-import { useDataset, useLive } from "./diem";
+import type { Series } from "diem-client";
+import { useEndpoint } from "diem-client/react";
 
 export function Load({ zone }: { zone: string }) {
-  const dataset = useDataset(`/load/${zone}`);
-  const live = useLive();
-  if (dataset === null) return <p>…</p>;
+  const { data, live } = useEndpoint<Series>(`/load/${zone}`);
+  if (data === null) return <p>…</p>;
   return (
-    <p className={live && dataset.confirmed ? "current" : "stale"}>
-      {dataset.points.at(-1)?.value} {dataset.unit}
+    <p className={live ? "current" : "stale"}>
+      {data.points.at(-1)?.value} {data.unit}
     </p>
   );
 }

@@ -1,4 +1,4 @@
-import { useCollection } from "./diem";
+import { useCollection } from "diem-client/react";
 
 interface Score {
   home: number;
@@ -7,10 +7,10 @@ interface Score {
 
 /** The scores of all games in `/game/`, each a JSON document. */
 export function Scores() {
-  const scores = useCollection<Score>("/game/");
+  const { members } = useCollection<Score>("/game/");
   return (
     <ul>
-      {[...scores].map(([name, { value }]) => (
+      {[...members].map(([name, { value }]) => (
         <li key={name}>
           {name} {value.home}:{value.away}
         </li>

@@ -37,6 +37,7 @@ export interface DiemOptions {
    * servers ask for, and again with back-off when it fails or takes more than 30 s.
    */
   readonly load?: LoadFunction;
+  /** The host's functions. Without any, and without a `document`, nothing is requested: a server renders what was read for it (`hydrate`). */
   readonly environment?: Environment;
 }
 
@@ -53,6 +54,8 @@ export type OnProblem = (problem: DataError | Rejection) => void;
 export interface Diem {
   readonly updates: UpdatesService;
   readonly data: DataService;
+  /** What the page holds of endpoints. */
+  readonly cache: DataCache;
   readonly stats: Stats;
   /**
    * Subscribes, fetches, and calls `onData` with what is held, once more if that was unconfirmed and now is confirmed, and
@@ -131,7 +134,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
   let wasLive: boolean | null = null; // null: not known yet; the first time it is live is not a recovery
   updates.live.observe(({ live }) => {
     if (live && wasLive === false) data.expedite();
-    wasLive = live || (wasLive === null ? null : false);
+    wasLive = live || (wasLive && false);
   });
   let unfollow: (() => void) | null | undefined;
   void import("./lifecycle.ts").then(({ follow }) => (unfollow === null || (unfollow = follow(env, updates, cache)))).catch(() => undefined);
@@ -148,6 +151,7 @@ export function createDiem({ configUrl = "/config.json", apiKey, token, tokenFor
   return {
     updates,
     data,
+    cache,
     stats: Object.assign(updates.stats, data.stats),
     watch: watchEach,
     watchCollection: (prefix, onChange, ...more) => {

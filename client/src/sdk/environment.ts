@@ -56,23 +56,27 @@ export interface Environment {
   readonly baseUrl: string;
 }
 
-/** The environment of a browser page. Datasets of the deployment at `configUrl` are stored apart from those of any other. */
+/**
+ * The environment of a browser page; without a `document`, as on a server that renders pages, timers never fire, and requests are not
+ * sent. Datasets of the deployment at `configUrl` are stored apart from those of any other.
+ */
 export function browserEnvironment(configUrl = "/config.json"): Environment {
+  const page = globalThis.document as Document | undefined;
   return {
     now: () => performance.now(),
     wall: () => Date.now(),
     random: () => Math.random(),
-    later: (ms, run) => setTimeout(run, ms),
+    later: (ms, run) => page && setTimeout(run, ms),
     cancel: (timer) => clearTimeout(timer as ReturnType<typeof setTimeout>),
     microtask: (run) => queueMicrotask(run),
     report: (error) => reportError(error),
-    socket: (url, protocol) => new WebSocket(url, [protocol]) as Socket,
+    socket: (url, protocol) => new WebSocket(url, protocol) as Socket,
     // Both throw where cookies are blocked.
-    client: clientId(orNull(() => window.sessionStorage)),
-    fetch: (url, options) => fetch(url, options),
+    client: clientId(orNull(() => sessionStorage)),
+    fetch: (url, options) => (page ? fetch(url, options) : Promise.race([])),
     digest: (text) => import("./store.ts").then(({ digest }) => digest(text)),
-    storage: orNull(() => pageStore(window.indexedDB, configUrl)),
-    baseUrl: document.baseURI,
+    storage: orNull(() => pageStore(indexedDB, configUrl)),
+    baseUrl: page?.baseURI ?? "file:/",
   };
 }
 
@@ -82,6 +86,9 @@ function pageStore(factory: IDBFactory, configUrl: string): Store {
   store.catch(() => undefined); // `load` rejects
   return { load: () => store.then((loaded) => loaded.load()), save: (...changes) => store.then((loaded) => loaded.save(...changes)) };
 }
+
+/** Whether this is a page: a server that renders pages has no document, and neither connects nor fetches. */
+export const isPage = (): boolean => !!globalThis.document;
 
 /** The part of `sessionStorage` that the SDK uses. */
 export interface KeyValueStore {
@@ -93,15 +100,13 @@ export interface KeyValueStore {
 }
 
 const KEY = "diem.client";
-/** Hexadecimal digits. */
-const ID_LENGTH = 32;
 
 /** The page's random identity (docs/protocol.md section 8): the same after a reload where `storage` (of the session) keeps it. */
 export function clientId(storage: KeyValueStore | null): string {
   let id = hex(crypto.getRandomValues(new Uint8Array(16)));
   try {
     const kept = storage?.getItem(KEY);
-    if (kept?.length === ID_LENGTH) id = kept;
+    if (kept?.length === 32) id = kept; // hexadecimal digits
     else storage?.setItem(KEY, id);
   } catch {
     // Storage that is full, or forbidden.
@@ -109,4 +114,4 @@ export function clientId(storage: KeyValueStore | null): string {
   return id;
 }
 
-const hex = (bytes: Uint8Array): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+const hex = (bytes: Uint8Array): string => bytes.reduce((digits, byte) => digits + (byte + 256).toString(16).slice(1), "");

@@ -3,6 +3,7 @@ import "@angular/compiler"; // the example is compiled here as it is read; an ap
 import type { ApplicationRef } from "@angular/core";
 import { provideZonelessChangeDetection } from "@angular/core";
 import { bootstrapApplication } from "@angular/platform-browser";
+import { provideDiem } from "diem-client/angular";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { LoadComponent } from "../../examples/angular/load.component.ts";
 import { FakeServer, eventually } from "./server.ts";
@@ -14,7 +15,7 @@ beforeEach(async () => {
   server = new FakeServer().install();
   server.data.set("/load/GR", 5_000);
   document.body.innerHTML = "<diem-load></diem-load>";
-  app = await bootstrapApplication(LoadComponent, { providers: [provideZonelessChangeDetection()] });
+  app = await bootstrapApplication(LoadComponent, { providers: [provideZonelessChangeDetection(), provideDiem()] });
 });
 
 afterEach(() => {

@@ -25,7 +25,7 @@ class MemoryStore:
         self.cursor: Cursor | None = None
         self.ahead: list[tuple[str, int]] = []
         self.version_floor = 0
-        self.released = 0
+        self.forgotten = 0
 
     @property
     def expired(self) -> int:
@@ -40,7 +40,7 @@ class MemoryStore:
 
     def release_deleted(self, upto: int, cursor: Cursor) -> None:
         """Forget at once."""
-        self.released, self.cursor = upto, cursor
+        self.forgotten, self.cursor = upto, cursor
         names = self.deleted(upto)
         self.version_floor = max([self.version_floor, *(self.versions[name] for name in names)])
         self.changes.remove(names)

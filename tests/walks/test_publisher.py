@@ -57,7 +57,7 @@ class Store:
     def __init__(self) -> None:
         self.changes = ChangeMap()
         self.cursor: Cursor | None = None
-        self.version_floor = 0
+        self.version_floor = self.forgotten = 0
 
     @property
     def _gone(self) -> list[Change]:
@@ -71,7 +71,7 @@ class Store:
         return [change.endpoint for change in self._gone if change.sequence <= upto]
 
     def release_deleted(self, upto: int, cursor: Cursor) -> None:
-        self.cursor = cursor
+        self.forgotten, self.cursor = upto, cursor
         self.version_floor = max([self.version_floor, *(self.latest[name] for name in self.deleted(upto))])
         self.changes.remove(self.deleted(upto))
 

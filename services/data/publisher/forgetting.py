@@ -98,8 +98,9 @@ class Forgetter:
         found = set[int]()
         for number in numbers:
             with suppress(TimeoutError):
-                if floor := self._store.version_floor:
-                    await self._find_in(number, floor)
+                # The floor of a store that was lost is the version of its mark: what the log has is not forgotten then.
+                if self._store.forgotten:
+                    await self._find_in(number, self._store.version_floor)
                 found.add(number)
         self._senders.wake(found)
         return found

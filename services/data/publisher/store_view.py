@@ -22,6 +22,11 @@ class PublishedStore(Protocol):
         ...
 
     @property
+    def forgotten(self) -> int:
+        """The sequence up to which deleted endpoints are forgotten; 0: none ever was."""
+        ...
+
+    @property
     def expired(self) -> int:
         """The sequence up to which all deletions are old enough to be forgotten; 0 if none is left."""
         ...

@@ -213,6 +213,11 @@ class Store:
         return self.index.floor
 
     @property
+    def forgotten(self) -> int:
+        """The sequence up to which deleted endpoints are forgotten; 0: none ever was."""
+        return self.index.forgotten
+
+    @property
     def expired(self) -> int:
         """The sequence up to which all deletions are old enough to be forgotten; 0 if none is left."""
         due = self._retention.expired(self.index.gone.values(), self._ages.now_ms())

@@ -184,7 +184,7 @@ async def until_forgotten(store: MemoryStore, publisher: Publisher, name: str) -
     """Delete an endpoint, and wait until the store has forgotten it."""
     store.put(name, gone=True)
     publisher.changed()
-    await until(lambda: store.released == store.changes.sequence)
+    await until(lambda: store.forgotten == store.changes.sequence)
     assert name.encode() not in store.versions
 
 

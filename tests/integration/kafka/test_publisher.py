@@ -165,6 +165,18 @@ async def test_a_new_store_on_a_topic_with_records_logs_a_warning(kafka_options:
             await until(lambda: publisher.publishing and any("never published" in line["event"] for line in said))
 
 
+async def test_a_lost_store_leaves_in_the_log_what_it_has_not_written_again(kafka_options: KafkaOptions) -> None:
+    old, new = MemoryStore(), MemoryStore()
+    old.put("/e/1", "/e/2")
+    async with publishing(old, kafka_options):
+        await until_log_is(old, kafka_options)
+    new.version_floor = START + 1_000  # that of the mark beside the lost store
+    new.put("/e/2")
+    async with publishing(new, kafka_options) as publisher:
+        await until(lambda: publisher.publishing and publisher.lag == 0)
+    assert await last_in_log(kafka_options) == old.versions | new.versions
+
+
 @pytest.fixture
 def _any_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong topic ends the process even if Kafka takes long for its first answer."""

@@ -16,14 +16,18 @@ from diem.process.key_ring import KeyRing
 from metadata.plans.plan import Plan, encode
 from tests.e2e.axe import RULES, SCHEMES, violations
 from tests.support.kafka import SharedBroker, options_on
+from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
 # One system for all of these.
 pytestmark = [
-    pytest.mark.chromium,
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.xdist_group("operator-page"),
-    pytest.mark.takes(50),
+    in_cluster(),
+    *[
+        pytest.mark.chromium,
+        pytest.mark.asyncio(loop_scope="session"),
+        pytest.mark.xdist_group("operator-page"),
+        pytest.mark.takes(50),
+    ],
 ]
 
 SCREENSHOTS: Final = os.environ.get("OPERATOR_SCREENSHOTS")

@@ -18,6 +18,9 @@ from tests.support.certificates import Authority
 from tests.support.guides import ROOT, Block, Walk, blocks
 from tests.support.nginx import needs_nginx
 from tests.support.ports import free_port
+from tests.support.required import in_cluster
+
+pytestmark = in_cluster()
 
 GUIDES: Final = ROOT / "docs" / "guide"
 FIRST_WALK: Final = [

@@ -14,12 +14,12 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from deploy.system.state_dir import NotUp, StateDir
-from diem.client.deployment import Edges
 from diem.errors import ConfigurationError, DiemError
 from diem.links.internal_client import internal_client
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
 from diem.process.tls import client_context, pinned_context
+from diem.protocol.page_config import Edges
 
 TIMEOUT_S: Final = 10.0
 KEYS_PATH: Final = "/v1/keys"

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from deploy.clients.data_service import DataService
 from diem.client import BaseClient, PartitionedClient, TokenFunction, UpdatesClient
-from diem.client.deployment import Edges
 from diem.errors import ConfigurationError
 from diem.process.auth import SharedKey
+from diem.protocol.page_config import Edges
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -28,6 +28,7 @@ from diem.client.values import EndpointSnapshot
 from diem.errors import ConfigurationError, DiemError
 from diem.process.backoff import Backoff
 from diem.protocol import endpoints
+from diem.protocol.page_config import Edges
 
 REREAD_AFTER: Final = 3
 """Failed dials in a row after which the configuration may be out of date."""
@@ -101,37 +102,6 @@ class Update(NamedTuple):
     time: str = ""
     """Time of the change in RFC 3339."""
     media_type: str = ""
-
-
-class Edges(NamedTuple):
-    """Addresses to which clients connect."""
-
-    servers: list[str]
-    """URLs of the WebSocket servers."""
-    metadata: list[str]
-    """Base URLs of the metadata services; empty if every server serves everything."""
-
-    @classmethod
-    def of_config(cls, config: Mapping[str, Any], base: str) -> Self:
-        """Return those of a ``/config.json`` that was read from ``base``.
-
-        A server has an ``href``, relative to that, or a ``url``, or is on the same host.
-        """
-        parts = urlsplit(base)
-        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-
-        def address(entry: Mapping[str, Any], scheme: str) -> str:
-            if "href" in entry:
-                return scheme + urljoin(f"{base}/", str(entry["href"])).removeprefix(parts.scheme)
-            port = f":{entry['port']}" if "port" in entry else ""
-            return str(entry.get("url") or f"{scheme}://{host}{port}{entry['path']}")
-
-        def urls(entries: Iterable[Mapping[str, Any]], scheme: str) -> list[str]:
-            return [address(entry, scheme) for entry in entries]
-
-        metadata = config.get("metadata", []) if config.get("mode") == "z-client" else []
-        servers = urls(config.get("servers", []), "wss" if parts.scheme == "https" else "ws")
-        return cls(servers, urls(metadata, parts.scheme))
 
 
 class _Watch:

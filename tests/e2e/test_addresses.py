@@ -15,7 +15,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page
 
 from deploy import nginx
-from diem.client.deployment import Edges
+from diem.protocol.page_config import Edges
 from tests.e2e.chromium import chromium
 from tests.e2e.page import becomes, shows_load
 from tests.support.certificates import Authority

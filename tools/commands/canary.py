@@ -16,7 +16,6 @@ from deploy.clients.updates import Credentials, client_of, credentials_of
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, amount
 from diem.client import BaseClient
-from diem.client.deployment import Edges
 from diem.errors import DiemError
 from diem.links.internal import InternalListener
 from diem.links.internal_client import fetch_status, internal_client
@@ -24,6 +23,7 @@ from diem.process import lifecycle, metrics
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
+from diem.protocol.page_config import Edges
 from tools.load.canary import Canary, Connect
 from tools.load.edges import EdgeAddress, canary_endpoints, edges_of_groups, edges_of_system
 from tools.load.server_client import ServerClient

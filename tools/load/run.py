@@ -11,11 +11,11 @@ from deploy.clients.data_service import DataService, DataServiceUnavailable, Ser
 from deploy.clients.updates import ANONYMOUS, Credentials, client_of
 from deploy.terminal import Terminal
 from diem.client import TokenFunction
-from diem.client.deployment import Edges
 from diem.process.auth import SharedKey
 from diem.process.backoff import wait
 from diem.process.lifecycle import LoopLag
 from diem.process.tasks import cancelled_at_the_end
+from diem.protocol.page_config import Edges
 from tools.load import preflight
 from tools.load.client import LoadClient, Received
 from tools.load.completeness import Completeness, Difference, Holding, compare, later_than

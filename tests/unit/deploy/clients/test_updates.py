@@ -11,8 +11,8 @@ import pytest
 from deploy.clients.data_service import DataService
 from deploy.clients.updates import client_of, credentials_of
 from diem.client import PartitionedClient, UpdatesClient
-from diem.client.deployment import Edges
 from diem.process.auth import SharedKey
+from diem.protocol.page_config import Edges
 from tests.unit.deploy.clients.test_data_service import Server
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from diem.client import Event
-from diem.client.deployment import Edges
+from diem.protocol.page_config import Edges
 from tools.load import report
 from tools.load.client import LoadClient, Received
 from tools.load.completeness import Completeness, Difference

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import h11
 
 from diem.errors import DiemError
+from diem.process.http_exchange import exchange
 
 TIMEOUT_S: Final = 10.0
 """Time for a whole answer."""
 MAX_BODY_BYTES: Final = 64 << 20
-_CHUNK_BYTES: Final = 64 * 1024
 
 
 @dataclass(eq=False)
@@ -70,42 +70,13 @@ async def request(
                 fields = {"Host": parts.netloc.rpartition("@")[2], "Connection": "close", **(headers or {})}
                 if body or method != "GET":
                     fields["Content-Length"] = str(len(body))
-                return await _exchange(reader, writer, method, target, fields, body)
+                head = h11.Request(method=method, target=target, headers=list(fields.items()))
+                answer, content = await exchange(reader, writer, head, body, longest=MAX_BODY_BYTES)
             finally:
                 writer.transport.abort()
+        names = ((name.decode("ascii").title(), value.decode("latin-1")) for name, value in answer.headers)
+        return Answer(answer.status_code, dict(names), content)
     except TimeoutError:
         raise Unreachable(url, f"no answer within {timeout_s:g} s") from None
     except (OSError, ValueError, h11.ProtocolError) as error:
         raise Unreachable(url, str(error) or type(error).__name__) from error
-
-
-async def _exchange(  # noqa: PLR0917  # the parts of one request
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    method: str,
-    target: str,
-    headers: Mapping[str, str],
-    body: bytes,
-) -> Answer:
-    connection = h11.Connection(h11.CLIENT)
-    writer.write(connection.send(h11.Request(method=method, target=target, headers=list(headers.items()))) or b"")
-    if body:
-        writer.write(connection.send(h11.Data(data=body)) or b"")
-    writer.write(connection.send(h11.EndOfMessage()) or b"")
-    answer: h11.Response | None = None
-    content = bytearray()
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            connection.receive_data(await reader.read(_CHUNK_BYTES))
-        elif isinstance(event, h11.Response):
-            answer = event
-        elif isinstance(event, h11.Data):
-            content += event.data
-            if len(content) > MAX_BODY_BYTES:
-                raise h11.RemoteProtocolError(f"the body has more than {MAX_BODY_BYTES} bytes")
-        elif isinstance(event, h11.EndOfMessage) and answer is not None:
-            fields = {name.decode("ascii").title(): value.decode("latin-1") for name, value in answer.headers}
-            return Answer(answer.status_code, fields, bytes(content))
-        elif not isinstance(event, h11.InformationalResponse):
-            raise h11.RemoteProtocolError("the connection was closed before the answer")

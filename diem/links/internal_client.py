@@ -20,12 +20,12 @@ from diem.links.mutual_auth import (
     address_of,
 )
 from diem.process.auth import SharedKey
+from diem.process.http_exchange import exchange
 from diem.process.key_ring import KeyRing, KeyRole
 from diem.process.tls import LinkTls
 
 MAX_BODY_BYTES: Final = 128 << 20
 """Longest body of an answer, twice a snapshot of the largest partition map."""
-_CHUNK_BYTES: Final = 64 * 1024
 
 
 class InternalTransport(httpx.AsyncBaseTransport):
@@ -100,30 +100,12 @@ async def _exchange(
     writer: asyncio.StreamWriter,
     within_s: float | None,
 ) -> httpx.Response:
-    connection = h11.Connection(h11.CLIENT)
     headers = [(name, value) for name, value in request.headers.raw if name.lower() not in _REPLACED]
     headers += [(b"Authorization", authorization.encode("ascii")), (b"Connection", b"close")]
     head = h11.Request(method=request.method, target=request.url.raw_path, headers=headers)
-    writer.write(connection.send(head) or b"")
     body = await request.aread()
-    writer.write((connection.send(h11.Data(data=body)) or b"") + (connection.send(h11.EndOfMessage()) or b""))
-    answer: h11.Response | None = None
-    content = bytearray()
-    while True:
-        event = connection.next_event()
-        if event is h11.NEED_DATA:
-            async with asyncio.timeout(within_s):
-                connection.receive_data(await reader.read(_CHUNK_BYTES))
-        elif isinstance(event, h11.Response):
-            answer = event
-        elif isinstance(event, h11.Data):
-            content += event.data
-            if len(content) > MAX_BODY_BYTES:
-                raise h11.RemoteProtocolError(f"the body has more than {MAX_BODY_BYTES} bytes")
-        elif isinstance(event, h11.EndOfMessage) and answer is not None:
-            return httpx.Response(answer.status_code, headers=list(answer.headers), content=bytes(content))
-        elif not isinstance(event, h11.InformationalResponse):
-            raise h11.RemoteProtocolError("the connection was closed before the answer")
+    answer, content = await exchange(reader, writer, head, body, longest=MAX_BODY_BYTES, read_timeout_s=within_s)
+    return httpx.Response(answer.status_code, headers=list(answer.headers), content=content)
 
 
 _REPLACED: Final = frozenset({b"authorization", b"connection", b"accept-encoding"})

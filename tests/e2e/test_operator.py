@@ -22,12 +22,10 @@ from tests.support.running import Running, running
 # One system for all of these.
 pytestmark = [
     in_cluster(),
-    *[
-        pytest.mark.chromium,
-        pytest.mark.asyncio(loop_scope="session"),
-        pytest.mark.xdist_group("operator-page"),
-        pytest.mark.takes(50),
-    ],
+    pytest.mark.chromium,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.xdist_group("operator-page"),
+    pytest.mark.takes(50),
 ]
 
 SCREENSHOTS: Final = os.environ.get("OPERATOR_SCREENSHOTS")

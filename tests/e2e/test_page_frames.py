@@ -15,7 +15,7 @@ from tests.support.patience import PATIENCE_S
 from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
-pytestmark = [in_cluster(), *[pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]]
+pytestmark = [in_cluster(), pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 SECONDS = 2
 BATCHES_A_SECOND = 10

@@ -20,7 +20,7 @@ import orjson
 from diem.client.backoff import Timing, retry_after_s
 from diem.client.client import BaseClient, Event, UpdatesClient
 from diem.client.fetches import CompletedEvents, DataMissing, FetchDelayed
-from diem.client.http import Answer, request
+from diem.client.http import HttpAnswer, request
 from diem.client.link import ClientLink
 from diem.client.partitioned import PartitionedClient
 from diem.client.tokens import NoToken, TokenFunction
@@ -472,7 +472,7 @@ class Client:
             raise FetchDelayed(str(error)) from error
 
 
-def _detail(answer: Answer) -> str:
+def _detail(answer: HttpAnswer) -> str:
     """Return the reason of an error answer in one line (RFC 9457)."""
     try:
         return str(orjson.loads(answer.body)["detail"])

@@ -28,7 +28,7 @@ class Unreachable(DiemError):
     reason: str
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """The answer to a request."""
 
     status: int
@@ -45,7 +45,7 @@ async def request(
     body: bytes = b"",
     tls: ssl.SSLContext | None = None,
     timeout_s: float = TIMEOUT_S,
-) -> Answer:
+) -> HttpAnswer:
     """Send a request, and return its answer whatever the status.
 
     Args:
@@ -75,7 +75,7 @@ async def request(
             finally:
                 writer.transport.abort()
         names = ((name.decode("ascii").title(), value.decode("latin-1")) for name, value in answer.headers)
-        return Answer(answer.status_code, dict(names), content)
+        return HttpAnswer(answer.status_code, dict(names), content)
     except TimeoutError:
         raise Unreachable(url, f"no answer within {timeout_s:g} s") from None
     except (OSError, ValueError, h11.ProtocolError) as error:

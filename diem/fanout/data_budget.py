@@ -55,7 +55,7 @@ class DataBudget:
         self.bytes = 0
 
 
-class Update(Protocol):
+class SizedUpdate(Protocol):
     """A retained update: a named tuple with its value, among others."""
 
     @property
@@ -66,7 +66,7 @@ class Update(Protocol):
     def _replace(self, *, value: bytes) -> Self: ...
 
 
-U = TypeVar("U", bound=Update)
+U = TypeVar("U", bound=SizedUpdate)
 WithoutData = Callable[[bytes, bytes], bytes]
 """Returns the value of an endpoint without its data: of updates ``without_data``, of frames ``frame_without_data``."""
 

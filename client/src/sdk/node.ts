@@ -39,7 +39,8 @@ export function nodeEnvironment(configUrl: string, WebSocket?: unknown): Environ
     microtask: (run) => queueMicrotask(run),
     // As an error that a callback of an event emitter throws.
     report: (error) => void setTimeout(() => { throw error; }),
-    socket: (url, protocol) => new Connection(url, [protocol]),
+    // An error without a handler would end the program with the class of `ws`; a close always follows it.
+    socket: (url, protocol) => Object.assign(new Connection(url, [protocol]), { onerror: () => undefined }),
     client: clientId(null),
     fetch: (url, options) => fetch(url, options),
     storage: null,

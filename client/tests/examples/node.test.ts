@@ -26,7 +26,15 @@ afterEach(() => {
   for (const stop of stops.splice(0)) stop();
 });
 
-async function served(rejected = false): Promise<{ configUrl: string; sockets: Server; change: (version: number) => void }> {
+interface Served {
+  configUrl: string;
+  sockets: Server;
+  down(): void;
+  up(): Promise<void>;
+  change(version: number): void;
+}
+
+async function served(rejected = false): Promise<Served> {
   const sockets = new WebSocketServer({ noServer: true });
   const http = createServer((_, response) => {
     const { port } = http.address() as AddressInfo;
@@ -47,15 +55,20 @@ async function served(rejected = false): Promise<{ configUrl: string; sockets: S
       if (!rejected) connection.send(update(1));
     });
   }));
-  await new Promise<void>((resolve) => http.listen(0, "127.0.0.1", resolve));
-  stops.push(() => {
+  const up = (port = 0): Promise<void> => new Promise<void>((resolve) => http.listen(port, "127.0.0.1", resolve));
+  const down = (): void => {
     http.closeAllConnections();
     http.close();
     for (const each of sockets.clients) each.terminate();
-  });
+  };
+  await up();
+  stops.push(down);
+  const { port } = http.address() as AddressInfo;
   return {
-    configUrl: `http://127.0.0.1:${(http.address() as AddressInfo).port}/config.json`,
+    configUrl: `http://127.0.0.1:${port}/config.json`,
     sockets,
+    down,
+    up: () => up(port),
     change: (version) => sockets.clients.forEach((each) => each.send(update(version))),
   };
 }
@@ -74,6 +87,22 @@ test("a program gets each change, also after a lost connection, and disconnects 
   stop.abort();
   await printing;
   await vi.waitFor(() => expect(server.sockets.clients.size).toBe(0), 10_000);
+});
+
+test("connections that nobody accepts end no program, and the watch goes on after them", async () => {
+  const server = await served();
+  const diem = createDiem({ configUrl: server.configUrl, WebSocket });
+  const versions = diem.watch("/a");
+  expect((await versions.next()).value).toMatchObject({ version: 1 });
+  const attempts = new Set<number>();
+  diem.updates.connection.observe(({ retryAt }) => retryAt && attempts.add(retryAt));
+  server.down();
+  await vi.waitFor(() => expect(attempts.size).toBeGreaterThan(2), 10_000); // the first two follow the loss and a refusal
+  await server.up();
+  await vi.waitFor(() => expect(diem.updates.connection.value.state).toBe("open"), 10_000);
+  server.change(2);
+  expect((await versions.next()).value).toMatchObject({ version: 2 });
+  diem.close();
 });
 
 test("a refused subscription is thrown, and close() ends the loops", async () => {

@@ -1,4 +1,4 @@
-# The habits: run test quick check unit contract integration e2e walks pauses conformance engines audit sbom image chart bench-NAME smoke faults hosts docs site packages lock clean.
+# The habits: run test quick check unit contract integration e2e walks pauses conformance engines frameworks audit sbom image chart bench-NAME smoke faults hosts docs site packages lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -15,7 +15,7 @@ NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(i
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-display bench-topic smoke faults hosts walks pauses conformance engines cluster chart chart-modes audit sbom image image-test docs site packages lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-display bench-topic smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages lock clean \
   install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx postgres mosquitto prometheus spark autobahn
 
 help:
@@ -23,7 +23,7 @@ help:
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test walks pauses conformance engines cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages lock clean"
+	@echo "also: check unit contract integration e2e client-test walks pauses conformance engines frameworks cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up --pages examples $(RUN_ARGS)
@@ -50,6 +50,10 @@ conformance: install-test autobahn $(MODULES)
 # QUICK=1: one story in each browser.
 engines: install-test page chromium firefox webkit
 	@CI=1 RUN_ENGINES=1 $(PYTEST) tests/engines
+
+# QUICK=1: one project.
+frameworks: install-test $(MODULES) chromium
+	@CI=1 RUN_FRAMEWORKS=1 $(PYTEST) -rP tests/frameworks
 
 # In `make test` one JVM is Spark, most queries are interpreted, not compiled.
 CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py served_topic.py source_restart.py three_brokers.py) docs/test_guides.py docs/test_site.py data/test_hooks.py data/test_mqtt.py data/test_publishers.py deploy/test_canary.py deploy/test_libraries.py deploy/test_load.py deploy/test_plans.py deploy/test_wheel.py data/test_postgres_source_restart.py test_promises.py) tests/e2e/contract $(addprefix tests/e2e/test_,addresses.py operator.py page_frames.py page_accessibility.py page_life.py quota.py sdk_cache.py without_websocket.py) tests/load/test_upgrade.py

@@ -8,7 +8,16 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("CHANGELOG.md", "README.md", "SECURITY.md", "client/README.md", "docs", "tests/cases/README.md")
+PAGES = (
+    "CHANGELOG.md",
+    "README.md",
+    "SECURITY.md",
+    "client/README.md",
+    "client/examples/README.md",
+    "diem/client/README.md",
+    "docs",
+    "tests/cases/README.md",
+)
 """What becomes pages; of a folder, the Markdown in it."""
 
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.chromium
 
 README: Final = ROOT / "README.md"
 GET_STARTED: Final = ROOT / "docs" / "guide" / "get-started.md"
+SDK: Final = ROOT / "docs" / "sdk.md"
 EXAMPLES: Final = ROOT / "examples"
 
 
@@ -65,7 +66,10 @@ async def test_the_pages_of_the_first_guides_show_what_is_written(tmp_path: Path
         assert errors == []
 
 
-def test_the_readme_shows_the_examples_that_are_served() -> None:
-    assert {block.words[1]: f"{block.text}\n" for block in files(README)} == {
-        f"examples/{name}": (EXAMPLES / name).read_text() for name in ("scores.js", "book.js", "book.py")
-    }
+def test_the_documentation_shows_the_examples_that_run() -> None:
+    shown = {block.words[1]: f"{block.text}\n" for guide in (README, SDK) for block in files(guide)}
+    assert [*shown] == [
+        *(f"examples/{name}" for name in ("scores.js", "book.js", "book.py")),
+        *(f"client/examples/{name}" for name in ("react/src/Load.tsx", "next/app/page.tsx")),
+    ]
+    assert shown == {name: (ROOT / name).read_text() for name in shown}

@@ -5,7 +5,7 @@ import { provideZonelessChangeDetection } from "@angular/core";
 import { bootstrapApplication } from "@angular/platform-browser";
 import { provideDiem } from "diem-client/angular";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { LoadComponent } from "../../examples/angular/load.component.ts";
+import { LoadComponent } from "../../examples/angular/src/app/load.component.ts";
 import { FakeServer, eventually } from "./server.ts";
 
 let server: FakeServer;

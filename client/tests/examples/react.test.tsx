@@ -7,8 +7,8 @@ import { createRoot, hydrateRoot } from "react-dom/client";
 import { renderToString } from "react-dom/server";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { DiemProvider, useSuspenseEndpoint } from "diem-client/react";
-import { Load } from "../../examples/react/Load.tsx";
-import { Scores } from "../../examples/react/Scores.tsx";
+import { Load } from "../../examples/react/src/Load.tsx";
+import { Scores } from "../../examples/react/src/Scores.tsx";
 import { FakeServer, eventually } from "./server.ts";
 
 let server: FakeServer;

@@ -34,6 +34,8 @@ from diem.protocol.codes import Close
 
 RETRY_BASE_S: Final = 0.2
 RETRY_CAP_S: Final = 3.0
+TURN_RECORDS: Final = 1000
+"""Records after which a session writes, and lets pings be answered: a poll may return a hundred thousand."""
 TICK_S: Final = 1.0
 """Interval of heartbeats, commits and the watchdog."""
 BOUNDS_WAIT_S: Final = 0.25
@@ -216,16 +218,9 @@ class FeedSession:
                 self._open_found(consumer)
                 if self._interrupt.done():
                     self._interrupt = asyncio.get_running_loop().create_future()
-                for fetched in await poll(consumer, max(0.0, tick_at - time.monotonic()), self._interrupt):
-                    if self._reassigned:
-                        # Fetched again from its position if still assigned.
-                        break
-                    confirmed = await self._send(fetched)
-                    self._send_caught_up(consumer)
-                    if confirmed:
-                        self._send_first_heartbeat(consumer)
-                    # A poll may return a hundred thousand records: let pings be answered in between.
-                    await asyncio.sleep(0)
+                await self._send_all(
+                    await poll(consumer, max(0.0, tick_at - time.monotonic()), self._interrupt), consumer
+                )
                 if time.monotonic() >= tick_at:
                     tick_at = time.monotonic() + TICK_S
                     self._find_missing(consumer)
@@ -237,13 +232,37 @@ class FeedSession:
                 self._lookup = None
             await self._bridge.commits.close()
 
+    async def _send_all(self, fetches: list[FetchedBatches], consumer: AIOKafkaConsumer) -> None:
+        """Write what a poll has fetched, until the assignment changes.
+
+        All partitions are one write, so that the server reads them together, and writes once to each client.
+        """
+        records = 0
+        for fetched in fetches:
+            if self._reassigned:
+                # Fetched again from its position if still assigned.
+                break
+            records += fetched.next - self.partitions[name_of(fetched.partition)].position
+            confirmed = await self._send(fetched)
+            self._send_caught_up(consumer)
+            if confirmed:
+                self._send_first_heartbeat(consumer)
+            if records >= TURN_RECORDS:
+                records = 0
+                self._link.connection.flush()
+                await asyncio.sleep(0)
+        self._link.connection.flush()
+
     async def _wait_writable(self) -> None:
         if self._link.paused:
             await self._link.wait_writable()
             self.partitions.watched_since = time.monotonic()
 
     async def _send(self, fetched: FetchedBatches) -> bool:
-        """Write a fetch to the link; return whether it brought its partition's first valid watermark."""
+        """Write a fetch to the link, its last batch with the next message.
+
+        Return whether it brought its partition's first valid watermark.
+        """
         name = name_of(fetched.partition)
         state = self.partitions[name]
         (*batches, last), resyncs, watermarks = self._bridge.records.encode(
@@ -261,7 +280,7 @@ class FeedSession:
         for text in resyncs:
             self._link.connection.send_text(text)
         await self._wait_writable()
-        self._link.connection.send_binary(last)
+        self._link.connection.hold_binary(last)
         now, confirmed = time.monotonic(), state.confirmed
         state.advance(fetched.next, now)
         for watermark in watermarks:

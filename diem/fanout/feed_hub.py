@@ -85,11 +85,24 @@ class FeedHub:
 
     # Events of the feed
 
-    def batch(self, batch: Batch) -> None:
-        """Apply a batch of updates, and deliver the fresh ones."""
+    def batch(self, *batches: Batch) -> None:
+        """Apply batches of updates, and deliver the fresh ones of all, with one write per client."""
         # A catch-up is not counted: it delivers the current versions, not every change.
-        fanout = self.fanout
-        fanout.publish(self.state.apply(batch), fanout.update_counter)
+        fanout, apply = self.fanout, self.state.apply
+        fresh: dict[bytes, bytes] = {}
+        try:
+            for batch in batches:
+                new = apply(batch)
+                if not fresh:
+                    fresh = new
+                elif fresh.keys().isdisjoint(new):
+                    fresh.update(new)
+                else:
+                    # Every update is counted and offered to the sessions.
+                    fanout.publish(fresh, fanout.update_counter)
+                    fresh = new
+        finally:
+            fanout.publish(fresh, fanout.update_counter)
 
     def hello(self, source: str, feed_names: Sequence[str]) -> None:
         """Set the source and streams of the feed; send the changes caused by lost streams."""

@@ -92,9 +92,13 @@ class Connection(asyncio.Protocol):
 
     def send_binary(self, payload: bytes) -> None:
         """Send one binary message; a no-op unless the connection is open."""
+        self.hold_binary(payload)
+        self.flush()
+
+    def hold_binary(self, payload: bytes) -> None:
+        """Send one binary message together with the next message, or at :meth:`flush`."""
         if self.protocol.state is OPEN:
             self.protocol.send_binary(payload)
-            self.flush()
 
     def ping(self) -> None:
         """Send a ping; the pong makes :attr:`alive` true."""
@@ -189,6 +193,9 @@ class Connection(asyncio.Protocol):
         if self.protocol.state is not OPEN:
             self._note_close()
             self.on_closing()
+        if len(writes) > 1 and all(writes):
+            self.transport.writelines(writes)
+            return
         for data in writes:
             if data:
                 self.transport.write(data)

@@ -27,8 +27,8 @@ class FeedSink(Protocol):
         """Apply the source and the full set of streams."""
         ...
 
-    def batch(self, batch: feed.Batch) -> None:
-        """Apply the updates of one stream."""
+    def batch(self, *batches: feed.Batch) -> None:
+        """Apply the updates of batches that arrived together, each of one stream."""
         ...
 
     def caught_up(self, name: str) -> None:
@@ -51,11 +51,13 @@ class FeedSink(Protocol):
 class FeedLink(LinkConnection):
     """One link to a feed."""
 
-    __slots__ = ("_sink",)
+    __slots__ = ("_batches", "_sink")
 
     def __init__(self, url: str, authorization: str, sink: FeedSink) -> None:
         super().__init__(url, authorization)
         self._sink = sink
+        self._batches: list[feed.Batch] = []
+        """Batches since the last control message or the start of :meth:`data_received`."""
 
     @property
     def superseded(self) -> bool:
@@ -63,7 +65,8 @@ class FeedLink(LinkConnection):
         return self.close_code == Close.BAD_REQUEST and bool(self.protocol.close_rcvd_then_sent)
 
     def on_text(self, data: bytes) -> None:
-        """Pass on a control message."""
+        """Pass on a control message, after the batches before it."""
+        self._pass_on()
         if not self.is_open:
             # Frames after a refused one in the same packet must not advance the position past it.
             return
@@ -85,14 +88,31 @@ class FeedLink(LinkConnection):
             self.close(Close.BAD_REQUEST, str(error)[:100])
 
     def on_binary(self, data: bytes) -> None:
-        """Pass on a batch."""
+        """Keep a batch until those that arrived with it are decoded, too."""
         if not self.is_open:
             return
         try:
-            self._sink.batch(feed.decode_batch(data))
+            self._batches.append(feed.decode_batch(data))
         except DiemError as error:
-            # The position has not moved: the next link begins with this batch.
-            self.close(Close.BAD_REQUEST, str(error)[:100])
+            self._refuse(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on the batches of one read together: the sink writes to each client once, not once for each stream."""
+        super().data_received(data)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._batches:
+            batches, self._batches = self._batches, []
+            try:
+                self._sink.batch(*batches)
+            except DiemError as error:
+                self._refuse(error)
+
+    def _refuse(self, error: DiemError) -> None:
+        # The position has not moved: the next link begins with the refused batch.
+        self._pass_on()
+        self.close(Close.BAD_REQUEST, str(error)[:100])
 
 
 class FeedReader(Reconnector[FeedLink]):

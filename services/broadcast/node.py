@@ -52,16 +52,17 @@ class Node:
         self.on_new_source(Close.RESTART, "the store has a new id")
         self.changes.clear()
 
-    def batch(self, batch: feed.Batch) -> None:
+    def batch(self, *batches: feed.Batch) -> None:
         """Apply changes under their sequences in the store."""
-        for change in batch.records:
-            self.received += 1
-            if change.sequence <= self.changes.sequence:
-                self.stale += 1
-            else:
-                self.changes.apply(change)
-        # The last changes may be of endpoints forgotten by the store.
-        self.changes.advance(batch.next - 1)
+        for batch in batches:
+            for change in batch.records:
+                self.received += 1
+                if change.sequence <= self.changes.sequence:
+                    self.stale += 1
+                else:
+                    self.changes.apply(change)
+            # The last changes may be of endpoints forgotten by the store.
+            self.changes.advance(batch.next - 1)
         self.on_changed()
 
     def caught_up(self, name: str) -> None:  # noqa: ARG002 - a store has one name

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import Any
 
 import structlog
@@ -38,8 +39,8 @@ class WebSocketServer:
         self._clock = clock
         self._apply_batch = hub.batch if ownership is None else self._partitioned_batch
         """The hub's own method, except where batches of the partition map arrive, too."""
-        self.batch: Callable[[feed.Batch], None] = self._apply_batch
-        """Apply a batch. Replaced for one batch by :meth:`measure_next_delay`: the others cost nothing more."""
+        self.batch: Callable[..., None] = self._apply_batch
+        """Apply batches. Replaced for one call by :meth:`measure_next_delay`: the others cost nothing more."""
         self._longest_delay_ms: int | None = None
         self._log = structlog.get_logger("websocket")
         self._publish_status()
@@ -59,12 +60,14 @@ class WebSocketServer:
             self._log.info("partitions assigned", partitions=sorted(self.ownership.owned))
         self.hub.hello(message.source, list(message.names))
 
-    def _partitioned_batch(self, batch: feed.Batch) -> None:
-        """Apply a batch of updates, or one of the partition map."""
-        if self.ownership is not None and is_map(batch.name):
-            self._apply_map(batch, self.ownership)
-        else:
-            self.hub.batch(batch)
+    def _partitioned_batch(self, *batches: feed.Batch) -> None:
+        """Apply batches of updates and of the partition map, in their order."""
+        for of_map, group in groupby(batches, key=lambda batch: is_map(batch.name)):
+            if of_map and self.ownership is not None:
+                for batch in group:
+                    self._apply_map(batch, self.ownership)
+            else:
+                self.hub.batch(*group)
 
     def _apply_map(self, batch: feed.Batch, ownership: Ownership) -> None:
         changed = [self._builder.apply(change.endpoint, change.value) for change in batch.records]
@@ -119,24 +122,24 @@ class WebSocketServer:
     # State of the server
 
     def measure_next_delay(self) -> None:
-        """Measure the delay of the next batch of updates, from their acceptance until they are fanned out."""
+        """Measure the delay of the next batches of updates, from their acceptance until they are fanned out."""
         self.batch = self._measured_batch
 
-    def _measured_batch(self, batch: feed.Batch) -> None:
+    def _measured_batch(self, *batches: feed.Batch) -> None:
         self.batch = self._apply_batch
         state = self.hub.state
-        # Updates of a catch-up are old, and not fanned out.
-        measured = state.caught_up and not is_map(batch.name)
         accepted_ms: list[int] = []
 
-        def noting() -> Iterator[Change]:
+        def noting(batch: feed.Batch) -> Iterator[Change]:
+            # Updates of a catch-up are old, and not fanned out.
+            measured = state.caught_up and not is_map(batch.name)
             for change in batch.records:
                 known = state.retained.get(change.endpoint)
                 if measured and (known is None or known.version < change.version):
                     accepted_ms.append(time_ms_of(change.endpoint, change.value))
                 yield change
 
-        self._apply_batch(batch._replace(records=noting()))
+        self._apply_batch(*(batch._replace(records=noting(batch)) for batch in batches))
         if accepted_ms:
             delay = max(0, self._clock.wall_ms() - min(accepted_ms))
             self._longest_delay_ms = max(delay, self._longest_delay_ms or 0)

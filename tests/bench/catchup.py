@@ -32,8 +32,9 @@ class Parsing:
     def hello(self, message: feed.Hello) -> None:
         self.state.hello(message.source, message.names)
 
-    def batch(self, batch: feed.Batch) -> None:
-        self.state.apply(batch)
+    def batch(self, *batches: feed.Batch) -> None:
+        for batch in batches:
+            self.state.apply(batch)
 
     def caught_up(self, name: str) -> None:
         self.state.finish_catch_up(name)

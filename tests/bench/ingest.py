@@ -84,9 +84,9 @@ class Delays(Parsing):
         super().__init__()
         self._target = target
 
-    def batch(self, batch: feed.Batch) -> None:
+    def batch(self, *batches: feed.Batch) -> None:
         now = time.time() * 1000
-        late = [now - record.version for record in batch.records]
+        late = [now - record.version for batch in batches for record in batch.records]
         self._target.seen += len(late)
         self._target.late_ms += late
 

@@ -47,9 +47,10 @@ class Recorder:
     def hello(self, message: feed.Hello) -> None:
         self.state.hello(message.source, message.names)
 
-    def batch(self, batch: feed.Batch) -> None:
+    def batch(self, *batches: feed.Batch) -> None:
         before = self.state.counts.consumed
-        self.state.apply(batch)
+        for batch in batches:
+            self.state.apply(batch)
         self.records += self.state.counts.consumed - before
 
     def caught_up(self, name: str) -> None:

@@ -139,7 +139,11 @@ class FeedRecorder:
         self.control.append(message)
         self.state.hello(message.source, message.names)
 
-    def batch(self, batch: feed.Batch) -> None:
+    def batch(self, *batches: feed.Batch) -> None:
+        for batch in batches:
+            self._batch(batch)
+
+    def _batch(self, batch: feed.Batch) -> None:
         records = list(batch.records)
         self.batches.append((batch.name, batch.next, [(r.sequence, r.endpoint, r.version, r.kind) for r in records]))
         if is_map(batch.name):

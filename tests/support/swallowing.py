@@ -25,10 +25,10 @@ class SwallowingHub(FeedHub):
 
     swallows = False
 
-    def batch(self, batch: Batch) -> None:
-        """Apply a batch, or drop it."""
+    def batch(self, *batches: Batch) -> None:
+        """Apply batches, or drop them."""
         if not self.swallows:
-            super().batch(batch)
+            super().batch(*batches)
 
 
 def swallow(*_: object) -> None:

@@ -65,9 +65,9 @@ class Server(FeedRecorder):
         numbers = (partition_of_stream(name) for name in message.names)
         self.offsets = {number: self.offsets.get(number, []) for number in numbers if number is not None}
 
-    def batch(self, batch: feed.Batch) -> None:
+    def _batch(self, batch: feed.Batch) -> None:
         # Raises for a name that the last hello did not announce: the link is closed then, as a server does it.
-        super().batch(batch)
+        super()._batch(batch)
         name, _, records = self.batches[-1]
         number = partition_of_stream(name)
         if number is not None:

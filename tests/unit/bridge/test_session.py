@@ -54,14 +54,30 @@ class Wire:
 
     def __init__(self) -> None:
         self.sent: list[feed.Control | feed.UnknownMessage | str] = []
-        connection = SimpleNamespace(paused=False, send_text=self._text, send_binary=self._binary)
+        self.writes: list[int] = []
+        """The number of frames in each write."""
+        self._held: list[feed.Control | feed.UnknownMessage | str] = []
+        connection = SimpleNamespace(
+            paused=False, send_text=self._text, send_binary=self._binary, hold_binary=self._hold, flush=self._flush
+        )
         self.link = BridgeLink(cast("Any", connection))
 
     def _text(self, data: bytes) -> None:
-        self.sent.append(feed.decode(data))
+        self._held.append(feed.decode(data))
+        self._flush()
 
     def _binary(self, data: bytes) -> None:
-        self.sent.append(feed.decode_batch(data).name)
+        self._hold(data)
+        self._flush()
+
+    def _hold(self, data: bytes) -> None:
+        self._held.append(feed.decode_batch(data).name)
+
+    def _flush(self) -> None:
+        if self._held:
+            self.writes.append(len(self._held))
+            self.sent += self._held
+            self._held.clear()
 
 
 class Committer:
@@ -129,6 +145,15 @@ async def test_assignment_is_announced_and_a_gained_partition_starts_at_its_begi
     await until(lambda: len(kafka.assigned) == 2)
     assert wire.sent == [feed.Hello("s", (A, B, HOT))]
     assert kafka.assigned[1] == {A: 0, B: 0, HOT: 0}, "the position that the reader had of it before does not count"
+
+
+async def test_partitions_of_one_poll_are_one_write(session: FeedSession, kafka: Kafka, wire: Wire) -> None:
+    topics = ("x.updates", "x.updates.hot")
+    kafka.fetched = [FetchedBatches(TopicPartition(topic, 0), 1, iter(())) for topic in topics]
+    cast("Any", session)._interrupt.set_result(None)
+    await until(lambda: wire.sent[-1] == HOT)
+    assert wire.sent[-2:] == [A, HOT]
+    assert wire.writes[-1] == 2
 
 
 async def test_records_of_a_lost_partition_are_not_sent_after_the_announcement(

@@ -17,8 +17,8 @@ class Sink:
     def hello(self, message: feed.Hello) -> None:
         self.events.append("hello")
 
-    def batch(self, batch: feed.Batch) -> None:
-        self.events.append("batch")
+    def batch(self, *batches: feed.Batch) -> None:
+        self.events.append(" ".join(batch.name for batch in batches))
 
     def caught_up(self, name: str) -> None:
         self.events.append("caught_up")
@@ -43,7 +43,7 @@ async def test_after_a_refusal_nothing_moves_the_position() -> None:
     link.protocol.state = CLOSING
     link.on_binary(batch)
     link.on_text(feed.encode(feed.CaughtUp("store")))
-    assert sink.events == ["batch", "heartbeat"]
+    assert sink.events == ["store", "heartbeat"]
     link.opened.cancel()
 
 
@@ -55,4 +55,18 @@ async def test_a_message_of_a_later_release_is_ignored_and_the_link_goes_on() ->
     link.on_text(feed.HEARTBEAT)
     assert sink.events == ["heartbeat"]
     assert link.is_open
+    link.opened.cancel()
+
+
+async def test_batches_of_one_read_are_passed_on_together_and_in_order_with_control_messages() -> None:
+    sink = Sink()
+    link = FeedLink("ws://127.0.0.1:1/feed", "Bearer x", sink)
+    link.protocol.state = OPEN
+    link.protocol.data_to_send()  # its request: there is no transport
+    link.on_binary(feed.encode_batch("updates/0", 2, []))
+    link.on_binary(feed.encode_batch("updates/1", 3, []))
+    link.on_text(feed.HEARTBEAT)
+    link.on_binary(feed.encode_batch("updates/2", 4, []))
+    link.data_received(b"")
+    assert sink.events == ["updates/0 updates/1", "heartbeat", "updates/2"]
     link.opened.cancel()

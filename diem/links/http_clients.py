@@ -515,7 +515,6 @@ class SharedSubscription:
                 self._retire()
             payloads.append(frame[start:])
         if has_polls:
-            self.session.block()
             self._note_news()
         else:
             self._reset(0)
@@ -535,8 +534,10 @@ class SharedSubscription:
                 asyncio.get_running_loop().call_soon(self.end)
 
     def _note_news(self) -> None:
+        """Answer shortly, and conflate until then; idempotent, also while an answer is made of what was held."""
         if not self._news:
             self._news = True
+            self.session.block()
             self._rendered.clear()
             gathering = self._edge.gathering
             if not gathering:

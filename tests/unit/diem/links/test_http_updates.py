@@ -180,6 +180,18 @@ async def test_equal_polls_share_a_subscription_and_others_have_their_own(world:
     assert not len(world.edge.polls), "of what is suspect each has its own"
 
 
+async def test_a_poll_that_shares_the_subscription_of_gathered_news_has_what_follows(world: World) -> None:
+    known = VERSION
+    for _ in range(2):
+        poll = asyncio.create_task(world.poll(endpoints={"/a": known}))
+        await world.waiting()
+        world.put("/a", version=known + 1)
+        world.put("/a", version=known + 2)
+        known = max(each["version"] for each in (await poll)[3:])
+        assert len(world.edge.polls) == 1
+    assert known == VERSION + 4
+
+
 async def test_a_client_that_goes_leaves_nothing(world: World) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", world.port)
     writer.write(b'POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: 23\r\n\r\n{"endpoints":{"/a":0}} ')

@@ -447,7 +447,8 @@ class SharedSubscription:
             self._retire()
             return
         # Before the names are answered, a status of some of them is how they are, not a change.
-        is_new = not self._unanswered or reply.startswith(_ERROR)
+        is_complete = not self._unanswered
+        is_new = is_complete or reply.startswith(_ERROR)
         payloads = self.payloads()
         payloads.append(reply)
         if reply.startswith(_SUBSCRIBED):
@@ -474,7 +475,7 @@ class SharedSubscription:
                 is_new = is_new or not self._is_known(frame)
         if is_new:
             self._note_news()
-        if not self._unanswered:
+        if not is_complete and not self._unanswered:
             self._complete()
 
     def _is_known(self, frame: bytes) -> bool:

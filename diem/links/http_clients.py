@@ -5,6 +5,7 @@ Equal polls share a subscription, which is kept until they are back, and the byt
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from secrets import token_bytes, token_hex
 from sys import intern
@@ -50,6 +51,7 @@ _OF_ADMISSION: Final = {
 }
 _NO_FIELDS: Final = Headers()
 _SUBSCRIBED: Final = b'{"type":"subscribed"'
+_STATUS: Final = b'{"type":"status"'
 _ERROR: Final = b'{"type":"error"'
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n%b%b\r\n"
 STORED_S: Final = 1
@@ -274,7 +276,7 @@ class LongPoll(HttpClient):
         subscription = edge.polls.find(request) if is_shared and request.endpoints else None
         if subscription is not None:
             self._wait_at(subscription)
-            if not self._request.wait_s:
+            if not self._request.wait_s or self.has_other_status(frozenset()):
                 subscription.answer(self)
         else:
             subscription = SharedSubscription(edge, request, self._request, is_shared=is_shared)
@@ -293,6 +295,13 @@ class LongPoll(HttpClient):
         """Return whether the answer may have so many more bytes of data."""
         self.is_short = not self._admit_data(size) or self.is_short
         return not self.is_short
+
+    def has_other_status(self, stale: AbstractSet[str]) -> bool:
+        """Return whether the client has another status than that of this edge with these stale names.
+
+        It may have it from another server: it must not take what it has for live during its wait here.
+        """
+        return self._request.live != self._edge.live or self._request.stale != stale
 
     @property
     def wait_s(self) -> float:
@@ -372,6 +381,7 @@ class SharedSubscription:
         "_polls",
         "_rendered",
         "_request",
+        "_stale",
         "_unanswered",
         "key",
         "session",
@@ -407,6 +417,8 @@ class SharedSubscription:
         """It has received nothing but updates, and statuses of all endpoints."""
         self._rendered: dict[object, bytes] = {}
         """Answers with these messages, by kind of poll."""
+        self._stale: set[str] = set()
+        """Names that are not live, by the statuses of them since the subscription."""
         edge.fanout.join(self.session)
         # In ``all-to-all``, where any update of another endpoint would be an answer.
         edge.fanout.restrict(self.session, restricted=True)
@@ -464,6 +476,9 @@ class SharedSubscription:
             self._is_plain = self._is_plain and not rejected
         else:
             self._retire()
+            if reply.startswith(_STATUS):
+                status = orjson.loads(reply)
+                (self._stale.difference_update if status["live"] else self._stale.update)(status["endpoints"])
         for frame in replay:
             payload = frame[payload_offset(frame) :]
             payloads.append(payload)
@@ -493,7 +508,7 @@ class SharedSubscription:
         if self._is_plain and self._is_shared and self.versions:
             self._is_kept = self._edge.polls.add(self)
         for poll in [*self._polls] if not self._news else ():
-            if not poll.wait_s or not self.session.endpoints:
+            if not poll.wait_s or not self.session.endpoints or poll.has_other_status(self._stale):
                 self.answer(poll)
         self.answer_all()
 

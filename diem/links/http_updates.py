@@ -35,7 +35,7 @@ MAX_IDLE: Final = 1024
 _METHODS: Final = (b"GET ", b"POST ", b"OPTIONS ")
 _STARTS: Final = tuple(method + PATH.encode() for method in _METHODS)
 _LONGEST: Final = max(map(len, _STARTS))
-_PARAMETERS: Final = frozenset({"endpoint", "after", "data", "wait"})
+_PARAMETERS: Final = frozenset({"endpoint", "after", "data", "live", "wait"})
 _SINGLE: Final = frozenset({"authorization", "content-length", "host", "origin"})
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _PREFLIGHT: Final = (
@@ -315,7 +315,7 @@ def _parse_head(data: bytes) -> RequestHead | None:
 
 
 def _of_query(query: str, limit: int) -> UpdatesRequest | MessageError:
-    """Return the request in the query of a GET: ``endpoint`` once or more, and ``after``, ``data`` and ``wait``."""
+    """Return the request in the query of a GET; only ``endpoint`` may be repeated."""
     found = parse_qs(query, keep_blank_values=True)
     unknown = found.keys() - _PARAMETERS
     if unknown:
@@ -326,10 +326,11 @@ def _of_query(query: str, limit: int) -> UpdatesRequest | MessageError:
         wait_s = float(text.get("wait", str(messages.MAX_WAIT_S)))
     except ValueError:
         return MessageError(ErrorCode.BAD_MESSAGE, '"after" is a version, "wait" a number of seconds')
-    if text.get("data", "false") not in {"true", "false"}:
-        return MessageError(ErrorCode.BAD_MESSAGE, '"data" must be true or false')
+    flags = {"data": text.get("data", "false"), "live": text.get("live", "true")}
+    if wrong := [name for name, value in flags.items() if value not in {"true", "false"}]:
+        return MessageError(ErrorCode.BAD_MESSAGE, f'"{wrong[0]}" must be true or false')
     known = dict.fromkeys(found.get("endpoint", ()), after)
-    body = {"endpoints": known, "data": text.get("data") == "true", "wait": wait_s}
+    body = {"endpoints": known, "wait": wait_s, **{name: value == "true" for name, value in flags.items()}}
     try:
         request = messages.updates_request(body, limit)
     except MessageError as error:

@@ -96,6 +96,10 @@ class UpdatesRequest(NamedTuple):
     wait_s: float = MAX_WAIT_S
     resynced: frozenset[str] = frozenset()
     """Names whose ``resync`` the client has had already, so that it is no news."""
+    live: bool = True
+    """False: the last status that the client has was ``live: false``."""
+    stale: frozenset[str] = frozenset()
+    """Names of which the client has been told that they are not live."""
     is_versioned: bool = False
     """A GET of what follows one version of one endpoint, whose answer a cache may store."""
 
@@ -147,16 +151,20 @@ def updates_request(body: object, limit: int) -> UpdatesRequest:
     """
     if not isinstance(body, dict) or "endpoints" not in body or "type" in body or "id" in body:
         raise MessageError(ErrorCode.BAD_MESSAGE, 'the body is a JSON object with "endpoints", their known versions')
-    token, wait_s, resynced = body.pop("token", None), body.pop("wait", MAX_WAIT_S), body.pop("resynced", ())
+    token, wait_s, live = body.pop("token", None), body.pop("wait", MAX_WAIT_S), body.pop("live", True)
+    names = {field: body.pop(field, ()) for field in ("resynced", "stale")}
     if token is not None and not isinstance(token, str):
         raise MessageError(ErrorCode.BAD_MESSAGE, '"token" must be a string')
     if type(wait_s) not in (int, float) or not 0 <= wait_s <= MAX_WAIT_S:
         raise MessageError(ErrorCode.BAD_MESSAGE, f'"wait" must be a number of seconds from 0 to {MAX_WAIT_S}')
-    if not isinstance(resynced, list | tuple) or not all(isinstance(name, str) for name in resynced):
-        raise MessageError(ErrorCode.BAD_MESSAGE, '"resynced" must be an array of names')
+    if not isinstance(live, bool):
+        raise MessageError(ErrorCode.BAD_MESSAGE, '"live" must be true or false')
+    for field, found in names.items():
+        if not isinstance(found, list | tuple) or not all(isinstance(name, str) for name in found):
+            raise MessageError(ErrorCode.BAD_MESSAGE, f'"{field}" must be an array of names')
     body["type"], body["id"] = "subscribe", 0
     subscribe = _subscribe(0, body, limit)
-    return UpdatesRequest(subscribe, token, wait_s, frozenset(resynced))
+    return UpdatesRequest(subscribe, token, wait_s, frozenset(names["resynced"]), live, frozenset(names["stale"]))
 
 
 def _auth(request_id: int, message: dict[str, Any], _limit: int | None) -> Auth:

@@ -234,6 +234,8 @@ class HttpConnection(Link):
         known = {name: self._history.known(name) for name in names}
         body: dict[str, Any] = {"endpoints": known, "wait": wait_s, "data": self._data}
         body |= {"resynced": sorted(self._resynced)} if self._resynced else {}
+        body |= {"stale": sorted(name.decode() for name in self.stale)} if self.stale else {}
+        body |= {"live": self.live} if self.opened else {}
         body |= {"client": self._client} if self._client is not None else {}
         body |= {"token": self._token} if self._token is not None else {}
         if wait_s > 0:

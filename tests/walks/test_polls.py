@@ -105,8 +105,8 @@ class Client:
     def __init__(self) -> None:
         self.known = dict.fromkeys(NAMES, 0)
         self.resynced: set[str] = set()
-        self.was_live = True
-        """The server was live when the poll began."""
+        self.live = True
+        """What it was told last, by whichever server."""
         self.poll: tuple[Server, UpdatesConnection, Transport, dict[str, int], dict[str, int]] | None = None
 
     def leave(self) -> None:
@@ -116,12 +116,12 @@ class Client:
 
     def start(self, server: Server, wait: int) -> None:
         self.leave()
-        self.was_live = server.live
         connection, transport = UpdatesConnection(server.edge, None), Transport()
         connection.connection_made(transport)
         retained = {name: server.version(name) for name in NAMES}
         self.poll = server, connection, transport, dict(self.known), retained
-        body = orjson.dumps({"endpoints": self.known, "wait": wait, "resynced": sorted(self.resynced)})
+        told = {"resynced": sorted(self.resynced), "live": self.live}
+        body = orjson.dumps({"endpoints": self.known, "wait": wait, **told})
         connection.data_received(
             b"POST /v1/updates HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         )
@@ -136,7 +136,8 @@ class Client:
         messages = orjson.loads(body)["messages"]
         (stated,) = (message["endpoints"] for message in messages if message["type"] == "subscribed")
         assert stated == {name: retained[name] or None for name in NAMES}
-        assert [message["live"] for message in messages if message["type"] == "status"][-1] == server.live
+        self.live = [message["live"] for message in messages if message["type"] == "status"][-1]
+        assert self.live == server.live
         updates = [(message["endpoint"], message["version"]) for message in messages if message["type"] == "update"]
         newest = {name: max((version for each, version in updates if each == name), default=0) for name in NAMES}
         for name in NAMES:
@@ -192,7 +193,7 @@ class World:
             if client.poll is not None and seconds >= GATHERED_S:
                 server, _, _, _, retained = client.poll
                 assert retained == {name: server.version(name) for name in NAMES}, "it has nothing to wait for"
-                assert server.live == client.was_live
+                assert server.live == client.live, "it has been told, perhaps by the other server"
 
     async def rest(self) -> None:
         """End all trouble: everybody who polls has everything."""

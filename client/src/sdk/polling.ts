@@ -283,6 +283,9 @@ export class PollSocket implements Socket {
           wait,
           data: this.#data || undefined,
           resynced: this.#resynced.size > 0 ? [...this.#resynced] : undefined,
+          // What it has been told, perhaps by another server: a status that differs is news.
+          live: this.#live ?? undefined,
+          stale: this.#stale.size > 0 ? [...this.#stale] : undefined,
           client: this.#client,
           token: this.#token,
         }),

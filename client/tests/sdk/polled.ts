@@ -16,6 +16,8 @@ interface Body {
   wait: number;
   data?: boolean;
   resynced?: string[];
+  live?: boolean;
+  stale?: string[];
 }
 
 /** Lets the page of a group poll, whatever it dials. */
@@ -38,7 +40,7 @@ export function pollOnly({ world }: Group): void {
 }
 
 function answer(world: Environment, socket: FakeSocket, options: HttpOptions): Promise<HttpResponse> {
-  const { endpoints, wait, data, resynced = [] } = JSON.parse(options.body as string) as Body;
+  const { endpoints, wait, data, resynced = [], live = true, stale = [] } = JSON.parse(options.body as string) as Body;
   const messages: Message[] = [];
   const unanswered = new Set(Object.keys(endpoints));
   let isNews = false;
@@ -70,11 +72,20 @@ function answer(world: Environment, socket: FakeSocket, options: HttpOptions): P
         for (const name of [...Object.keys(message.endpoints ?? {}), ...Object.keys(message.rejected ?? {})]) unanswered.delete(name);
         isNews ||= Object.keys(message.rejected ?? {}).length > 0;
       } else if (type === "resync") isNews ||= !(message.endpoints as string[]).every((name) => resynced.includes(name));
-      else if (type !== "welcome") isNews ||= type !== "status" || messages.length > 2;
+      else if (type !== "welcome" && type !== "status") isNews = true;
+    };
+    const isToldOtherwise = (): boolean => {
+      let now = live;
+      const names = new Set<string>();
+      for (const message of messages.filter(({ type }) => type === "status") as (Message & { live: boolean })[]) {
+        if (!message.endpoints) now = message.live;
+        for (const name of (message.endpoints ?? []) as string[]) names[message.live ? "delete" : "add"](name);
+      }
+      return now !== live || names.size !== stale.length || !stale.every((name) => names.has(name));
     };
     const check = (): void => {
       if (socket.closed || unanswered.size > 0) return;
-      if (isNews || wait === 0 || Object.keys(endpoints).length === 0) send();
+      if (isNews || isToldOtherwise() || wait === 0 || Object.keys(endpoints).length === 0) send();
     };
     if (unanswered.size > 0) socket.send(JSON.stringify({ type: "subscribe", id: 0, endpoints, data }));
   });

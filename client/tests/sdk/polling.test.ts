@@ -14,6 +14,8 @@ interface Poll {
   endpoints: Record<string, number | null>;
   wait: number;
   resynced?: string[];
+  live?: boolean;
+  stale?: string[];
   token?: string;
 }
 
@@ -108,7 +110,7 @@ test("after unsubscribe nothing is passed on, and the name is not requested", as
   await answer(subscribed({ "/a": 6 }), update("/a", 6));
   expect(news()).toEqual([{ type: "unsubscribed", id: 2, endpoints: ["/a"] }]);
   await world.advance(25_000);
-  expect(asked(), "the server is asked whether it is there").toEqual({ endpoints: {}, wait: 0, data: true });
+  expect(asked(), "the server is asked whether it is there").toEqual({ endpoints: {}, wait: 0, data: true, live: true });
 });
 
 test("a version that was lost is passed on once, and a lesser one after it", async () => {
@@ -134,12 +136,14 @@ test("the status is passed on when it changes, of single endpoints too", async (
   const stale = { type: "status", live: false, since: "-", endpoints: ["/a"] };
   await answer(stale, subscribed({ "/a": 5 }));
   expect(news()).toEqual([{ ...stale }]);
+  expect(asked(), "another server answers at once where this is not so").toMatchObject({ live: true, stale: ["/a"] });
   await answer(stale, subscribed({ "/a": 5 }));
   expect(news()).toEqual([]);
   await answer(subscribed({ "/a": 5 }));
   expect(news()).toEqual([{ ...stale, live: true }]);
   await answer(subscribed({ "/a": 5 }), { type: "status", live: false, since: "-" });
   expect(news()).toEqual([{ type: "status", live: false, since: "-" }]);
+  expect(asked()).toMatchObject({ live: false });
 });
 
 test("every answer is a frame: its owner takes silence for a broken line", async () => {

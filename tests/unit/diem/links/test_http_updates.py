@@ -209,6 +209,51 @@ async def test_a_status_that_changes_is_news(world: World) -> None:
     assert [each["live"] for each in await poll if each["type"] == "status"] == [False]
 
 
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_poll_of_a_client_with_another_status_is_answered_at_once(world: World, told: bool) -> None:
+    world.put("/a")
+    known = {"/a": VERSION}
+    first = asyncio.create_task(world.poll(endpoints=known))
+    await world.waiting()
+    if told:
+        world.edge.publish_status(live=False, since="-")
+        await first
+    assert [each["live"] for each in (await world.poll(endpoints=known, live=told))[1:2]] == [not told]
+    second = asyncio.create_task(world.poll(endpoints=known, live=not told))
+    await world.waiting(1 if told else 2)
+    assert not second.done()
+    world.put("/a", version=VERSION + 1)
+    assert kinds(await second)[-1] == "update"
+
+
+class Stale(HubService):
+    """As a proxy whose server of all endpoints is not live."""
+
+    def _tell(self, client: Subscriber) -> None:
+        names = [endpoint.decode() for endpoint in client.session.endpoints] or ["/a"]
+        client.respond(messages.status(live=False, since="-", endpoints=names))
+
+    def subscribe(self, client: Subscriber, request: messages.Subscribe) -> None:
+        self._tell(client)
+        super().subscribe(client, request)
+
+    def unblocked(self, client: Subscriber) -> None:
+        self._tell(client)
+
+
+async def test_a_poll_is_answered_at_once_unless_it_knows_the_stale_names(world: World) -> None:
+    world.edge.service = Stale(world.hub)
+    world.put("/a")
+    known = {"/a": VERSION}
+    answer = await world.poll(endpoints=known)
+    assert [each.get("endpoints") for each in answer if each["type"] == "status"] == [None, ["/a"]]
+    poll = asyncio.create_task(world.poll(endpoints=known, stale=["/a"]))
+    await world.waiting()
+    assert not poll.done()
+    world.put("/a", version=VERSION + 1)
+    assert "update" in kinds(await poll), "the stale names are stated again with it"
+
+
 async def test_names_that_are_rejected_are_news(world: World) -> None:
     messages = await world.poll(endpoints={"/a": None, "no name": None})
     assert messages[2]["rejected"]["no name"]["code"] == "bad_name"
@@ -245,6 +290,8 @@ async def test_a_server_that_stops_answers_with_the_close(world: World) -> None:
         (400, b'{"endpoints":{},"wait":26}'),
         (400, b'{"endpoints":{"/a":-1}}'),
         (400, b'{"endpoints":{},"resynced":"/a"}'),
+        (400, b'{"endpoints":{},"stale":["/a",1]}'),
+        (400, b'{"endpoints":{},"live":0}'),
         (413, orjson.dumps({"endpoints": {f"/{number}": None for number in range(1025)}})),
         (413, b" " * (128 * 1024 + 1)),
     ],

@@ -55,7 +55,7 @@ _STATUS: Final = b'{"type":"status"'
 _ERROR: Final = b'{"type":"error"'
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n%b%b\r\n"
 STORED_S: Final = 1
-"""Time for which a cache may answer with an update: as long as a client may lag that is sent them one by one."""
+"""Time for which a cache may answer: without news, too, or equal polls would wait for it in turn, each for 25 s."""
 _NO_STORE: Final = b"Cache-Control: no-store\r\n"
 _STORABLE: Final = b"Cache-Control: public, max-age=%d\r\n" % STORED_S
 _STREAM: Final = (
@@ -319,28 +319,27 @@ class LongPoll(HttpClient):
         self.end()
         self._exchange.finish(closes=self._closes)
 
-    def render(self, payloads: Sequence[bytes], update: bytes | None, end: bytes = b"]}") -> bytes:
-        """Return an answer with these messages after the first; ``update`` is all of it if a cache may store it."""
+    def render(self, payloads: Sequence[bytes], *, is_plain: bool, end: bytes = b"]}") -> bytes:
+        """Return an answer with these messages after the first; a plain one may be for others, too, from a cache."""
         closes = b"Connection: close\r\n" if self._closes else b""
         request = self._request
-        if (
-            update is not None
+        is_stored = (
+            is_plain
             and request.is_versioned
             and not self.is_short
             and self.claims is None
             and self._edge.admission.is_public(data=request.subscribe.data)
-        ):
-            body = b'{"messages":[%b]}' % update
-            return _ANSWER % (_STORABLE, len(body), closes, self._cors or b"Vary: Origin\r\n") + body
+        )
         body = b'{"messages":[' + b",".join((*self._first(), *payloads)) + end
-        return _ANSWER % (_NO_STORE, len(body), closes, self._cors) + body
+        caching, vary = (_STORABLE, b"Vary: Origin\r\n") if is_stored else (_NO_STORE, b"")
+        return _ANSWER % (caching, len(body), closes, self._cors or vary) + body
 
     def close(self, code: int, reason: str = "") -> None:
         """Answer now, with the code."""
         if not self._is_ended and self._subscription is not None:
             self._closes = True
             end = b'],"close":%b}' % orjson.dumps({"code": int(code), "reason": reason})
-            self.send(self.render(self._subscription.payloads(), None, end))
+            self.send(self.render(self._subscription.payloads(), is_plain=False, end=end))
 
     def end(self) -> None:
         """Leave the fan-out, and release the limits; idempotent."""
@@ -620,9 +619,7 @@ class SharedSubscription:
         kind = poll.kind
         found = self._rendered.get(kind)
         if found is None or kind is None:
-            payloads = self.payloads()
-            update = payloads[-1] if self._is_plain and self._news and len(payloads) > 1 and self._edge.live else None
-            found = poll.render(payloads, update)
+            found = poll.render(self.payloads(), is_plain=self._is_plain)
             if kind is not None and len(self._polls) > 1:
                 self._rendered[kind] = found
         return found

@@ -335,4 +335,4 @@ def _of_query(query: str, limit: int) -> UpdatesRequest | MessageError:
         request = messages.updates_request(body, limit)
     except MessageError as error:
         return error
-    return request._replace(is_versioned=len(known) == 1 and after > 0)
+    return request._replace(is_versioned=after > 0)

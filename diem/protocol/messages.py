@@ -101,7 +101,7 @@ class UpdatesRequest(NamedTuple):
     stale: frozenset[str] = frozenset()
     """Names of which the client has been told that they are not live."""
     is_versioned: bool = False
-    """A GET of what follows one version of one endpoint, whose answer a cache may store."""
+    """A GET of what follows a version, whose answer a cache may store."""
 
 
 Request = Auth | Subscribe | Unsubscribe

@@ -1,9 +1,6 @@
 """The page and the SDK below a path, at two names, over HTTP/2, behind a CDN and behind service workers."""
 
-import asyncio
 import contextlib
-import re
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -14,17 +11,16 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page
 
-from deploy import nginx
 from diem.protocol.page_config import Edges
 from tests.e2e.chromium import chromium
 from tests.e2e.page import becomes, shows_load
 from tests.support.certificates import Authority
-from tests.support.nginx import changed, needs_nginx
+from tests.support.nginx import changed, documented, front_nginx, needs_nginx
 from tests.support.nss import trust
-from tests.support.patience import PATIENCE_S, until
+from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.required import in_cluster
-from tests.support.running import ROOT, Running, running
+from tests.support.running import Running, running
 
 pytestmark = [
     pytest.mark.chromium,
@@ -33,23 +29,6 @@ pytestmark = [
     needs_nginx,
 ]
 
-MAIN: Final = """
-daemon off;
-master_process off;
-pid {directory}/nginx.pid;
-error_log {directory}/error.log;
-events {{}}
-http {{
-  access_log off;
-  client_body_temp_path {directory}/body;
-  proxy_temp_path {directory}/proxy;
-  fastcgi_temp_path {directory}/fastcgi;
-  uwsgi_temp_path {directory}/uwsgi;
-  scgi_temp_path {directory}/scgi;
-  proxy_cache_path {directory}/cache keys_zone=cdn:1m;
-  {server}
-}}
-"""
 BUFFERED: Final = "location /app/ { proxy_pass http://127.0.0.1:8080/; }"
 CACHED: Final = """
 location /cdn/ {
@@ -92,7 +71,7 @@ async def front(directory: Path, mode: str = "single") -> AsyncIterator[Front]:
     (directory / "pages" / "sub").mkdir(parents=True)
     (directory / "pages" / "sub" / "index.html").write_text("<!doctype html><title>mine</title>")
     async with running(directory, mode, options=(*options, *origins, "--pages", str(directory / "pages"))) as system:
-        text = re.findall("```nginx front.conf\n(.*?)```", (ROOT / "docs/going-public.md").read_text(), re.DOTALL)[0]
+        text = documented("front.conf")
         for usual, here, times in (
             ("listen 443 ", f"listen 127.0.0.1:{port} ", 1),
             ("/etc/diem/fullchain.pem", str(issued.certificate), 1),
@@ -104,22 +83,9 @@ async def front(directory: Path, mode: str = "single") -> AsyncIterator[Front]:
             text = changed(text, usual, here, times)
         if mode != "single":  # nginx of the system finds the servers itself
             text = "\n".join(line for line in text.splitlines() if "location = /app/" not in line)
-        nginx.write(own, MAIN.format(directory=own, server=text))
-        process = await asyncio.create_subprocess_exec(*nginx.argv(nginx.find(), own))
-        try:
-            found = Front(system, port, authority)
-            await until(lambda: is_accepting(process, port))
-            yield found
-        finally:
-            process.terminate()
-            await process.wait()
-
-
-def is_accepting(process: asyncio.subprocess.Process, port: int) -> bool:
-    """Return whether nginx accepts connections."""
-    assert process.returncode is None
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        cache = f"proxy_cache_path {own}/cache keys_zone=cdn:1m;"
+        async with front_nginx(own, cache + text, port):
+            yield Front(system, port, authority)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

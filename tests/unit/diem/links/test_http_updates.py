@@ -364,15 +364,15 @@ async def test_what_follows_a_version_may_be_stored_where_all_may_read_it() -> N
         for query, stored in (
             (f"endpoint=/a&after={VERSION - 1}", True),
             (f"endpoint=/a&after={VERSION - 1}&data=true", False),
-            (f"endpoint=/a&endpoint=/b&after={VERSION - 1}", False),
+            (f"endpoint=/a&endpoint=/b&after={VERSION - 1}", True),
             ("endpoint=/a", False),
-            (f"endpoint=/a&after={VERSION}&wait=0", False),
+            (f"endpoint=/a&after={VERSION}&wait=0", True),
             (f"endpoint=/a/*&after={VERSION - 1}", False),
         ):
             answer = await world.client.get(f"/v1/updates?{query}")
             assert (answer.headers["cache-control"] == "public, max-age=1") is stored, query
             if stored:
-                assert [kinds(answer.json()["messages"]), answer.headers["vary"]] == [["update"], "Origin"]
+                assert answer.headers["vary"] == "Origin"
         query = f"/v1/updates?endpoint=/a&after={VERSION}"
         polls = [asyncio.create_task(world.client.get(query)) for _ in range(2)]
         await world.waiting(2)

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -69,6 +70,10 @@ DRAIN_RETRY_MS: Final = 500
 DRAIN_RATE_SHARE: Final = 0.5
 """Share of the rate at which one other server admits clients: it may have to take them all, besides other arrivals."""
 DRAIN_STEP_S: Final = 0.1
+REMEMBERED_CALLERS: Final = 4096
+"""Addresses with their rights: those of long polls come again and again."""
+MAX_REMEMBERED_SOURCE: Final = 256
+"""Longest fields that are remembered."""
 BURST_S: Final = 5.0
 """Burst of new connections over all addresses, in seconds of their rate."""
 
@@ -140,6 +145,24 @@ def admission_rules(settings: EdgeSettings) -> AdmissionRules:
     )
 
 
+class Source(NamedTuple):
+    """The fields of a request on which the rights of its client depend."""
+
+    origin: str | None = None
+    forwarded_for: str | None = None
+    relayed: bool = False
+    """There is another trace of a proxy."""
+
+
+class _Caller(NamedTuple):
+    """The address and rights of a client, before its limits."""
+
+    address: str
+    refusal: RefusedClient | None = None
+    anonymous: bool = False
+    anonymous_data: bool = False
+
+
 class Admitted(NamedTuple):
     """An admitted client."""
 
@@ -156,6 +179,7 @@ class Admission:
     def __init__(self, rules: AdmissionRules) -> None:
         self._rules = rules
         self._addresses = ClientAddresses(rules.trusted_proxies)
+        self._remembered = lru_cache(REMEMBERED_CALLERS)(self._check)
         rate = TokenBucket(rules.rate, rules.rate * BURST_S)
         addresses = AddressTable(rules.address_limits)
         self._quota = ConnectionQuota(addresses, rules.capacity, rate, limits_loopback=rules.limit_loopback)
@@ -197,61 +221,61 @@ class Admission:
         )
         return HandshakeLimiter("public", limits)
 
-    def admit(
-        self, peer: str, headers: Headers, now: float, *, arriving: bool = True
+    def admit(self, peer: str, headers: Headers, now: float) -> tuple[str, Admitted | RefusedClient]:
+        """Return the client's address with its admission, or with the refusal (403, 429 or 503)."""
+        source = _source(headers)
+        return (peer, TWO_ORIGINS) if source is None else self.admit_from(peer, source, now)
+
+    def admit_from(
+        self, peer: str, source: Source, now: float, *, arriving: bool = True
     ) -> tuple[str, Admitted | RefusedClient]:
-        """Return the client's address with its admission, or with the refusal (403, 429 or 503).
+        """Do the same for a parsed request.
 
         Without ``arriving``, the client does not count to the rates of new connections.
         """
-        rules = self._rules
-        address, anonymous = self._check(peer, headers)
-        if isinstance(anonymous, RefusedClient):
-            return address, anonymous
+        size = len(source.origin or "") + len(source.forwarded_for or "")
+        caller = (self._remembered if size <= MAX_REMEMBERED_SOURCE else self._check)(peer, source)
+        address, refusal, anonymous, anonymous_data = caller
+        if refusal is not None:
+            return address, refusal
         outcome = self._quota.admit(address, now, arriving=arriving)
         if isinstance(outcome, AdmissionResult):
             return address, self._beyond(outcome, address, now)
-        anonymous_data = may_be_anonymous(
-            rules.anonymous_data, address, loopback_bind=rules.loopback_bind, has_origin=True
-        )
-        return address, Admitted(outcome, anonymous, anonymous and anonymous_data)
+        return address, Admitted(outcome, anonymous, anonymous_data)
 
     def refusal(self, peer: str, headers: Headers, now: float) -> RefusedClient | None:
         """Return the reason why :meth:`admit` would refuse such a client now, else None; counts nothing."""
-        address, anonymous = self._check(peer, headers)
-        if isinstance(anonymous, RefusedClient):
-            return anonymous
-        outcome = self._quota.refusal(address, now)
-        return None if outcome is None else self._beyond(outcome, address, now)
+        source = _source(headers)
+        if source is None:
+            return TWO_ORIGINS
+        caller = self._check(peer, source)
+        if caller.refusal is not None:
+            return caller.refusal
+        outcome = self._quota.refusal(caller.address, now)
+        return None if outcome is None else self._beyond(outcome, caller.address, now)
 
     def beyond_explanations(self, peer: str, headers: Headers, now: float) -> tuple[str, RefusedClient | None]:
         """Count a request for a refusal's reason; return the client's address, and the answer if beyond the rate."""
-        address = self._resolve(peer, headers)
+        forwarded_for, relayed = _forwarded(headers)
+        address = self._addresses.resolve(peer, forwarded_for, relayed=relayed)
         wait_s = self._explanations.take(address, now)
         return address, by_rate_of_requests(math.ceil(wait_s)) if wait_s else None
 
-    def _resolve(self, peer: str, headers: Headers) -> str:
-        """Return the client's address, as forwarded by trusted proxies."""
-        hops = headers.get_all("X-Forwarded-For")
-        relayed = "Forwarded" in headers or "Via" in headers
-        return self._addresses.resolve(peer, ", ".join(hops) if hops else None, relayed=relayed)
-
-    def _check(self, peer: str, headers: Headers) -> tuple[str, bool | RefusedClient]:
-        """Return the client's address, and whether it needs no token, or the reason why it may not connect."""
-        rules = self._rules
-        try:
-            origin = headers.get("Origin")
-        except MultipleValuesError:
-            return peer, TWO_ORIGINS
-        address = self._resolve(peer, headers)
+    def _check(self, peer: str, source: Source) -> _Caller:
+        """Return the client's address and rights, or the reason why it may not connect."""
+        rules, (origin, forwarded_for, relayed) = self._rules, source
+        address = self._addresses.resolve(peer, forwarded_for, relayed=relayed)
         if origin is not None and not origin_allowed(
             origin, allowed=rules.origins, page_port=rules.page_port, loopback_bind=rules.loopback_bind
         ):
-            return address, by_origin(origin)
+            return _Caller(address, by_origin(origin))
         anonymous = may_be_anonymous(
             rules.anonymous, address, loopback_bind=rules.loopback_bind, has_origin=origin is not None
         )
-        return address, anonymous if anonymous or rules.tokens else NO_TOKENS
+        if not anonymous and not rules.tokens:
+            return _Caller(address, NO_TOKENS)
+        data = may_be_anonymous(rules.anonymous_data, address, loopback_bind=rules.loopback_bind, has_origin=True)
+        return _Caller(address, None, anonymous, anonymous and data)
 
     def _beyond(self, result: AdmissionResult, address: str, now: float) -> RefusedClient:
         """Return the refusal for exceeding a limit of the address or the process."""
@@ -285,6 +309,19 @@ class Admission:
             del self._violations[next(iter(self._violations))]
         self._violations[key] = (count + 1, since)
         return count + 1 > MAX_VIOLATIONS
+
+
+def _forwarded(headers: Headers) -> tuple[str | None, bool]:
+    hops = headers.get_all("X-Forwarded-For")
+    return ", ".join(hops) if hops else None, "Forwarded" in headers or "Via" in headers
+
+
+def _source(headers: Headers) -> Source | None:
+    """Return the source of a handshake; None if it has two origins."""
+    try:
+        return Source(headers.get("Origin"), *_forwarded(headers))
+    except MultipleValuesError:
+        return None
 
 
 def fetch_window_ms(clients: int) -> int:

@@ -4,21 +4,19 @@ Equal polls share a subscription, which is kept until they are back, and the byt
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from secrets import token_bytes, token_hex
-from sys import intern
 from typing import Final, Protocol
 
 import orjson
-from websockets.datastructures import Headers
 
 from diem.fanout.read_meter import UNMETERED, ReadMeter
 from diem.fanout.session import Session
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused
-from diem.links.edge import Edge, EdgeRules, fetch_window_ms
+from diem.links.edge import Edge, EdgeRules, Source, fetch_window_ms
 from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import Reply
 from diem.links.refusals import Cause, RefusedClient, readable
@@ -43,13 +41,6 @@ RETAINED_TIMEOUT_S: Final = 1.0
 LEASE_TIMEOUT_S: Final = 1.0
 """Longest wait of a subscription for the first lease of its API key."""
 
-_OF_ADMISSION: Final = {
-    "origin": "Origin",
-    "x-forwarded-for": "X-Forwarded-For",
-    "forwarded": "Forwarded",
-    "via": "Via",
-}
-_NO_FIELDS: Final = Headers()
 _SUBSCRIBED: Final = b'{"type":"subscribed"'
 _STATUS: Final = b'{"type":"status"'
 _ERROR: Final = b'{"type":"error"'
@@ -105,22 +96,17 @@ class HttpClient(AdmittedClient):
 
     # Admission
 
-    def admit(self, peer: str, fields: Mapping[str, str]) -> Reply | None:
+    def admit(self, peer: str, source: Source, host: str) -> Reply | None:
         """Admit the client; return the answer to one that is refused, which must be released nevertheless."""
         edge, now = self._edge, self._exchange.loop.time()
-        origin = fields.get("origin")
-        if origin is not None:
-            self._origin = intern(origin)
-        headers = _NO_FIELDS
-        if not _OF_ADMISSION.keys().isdisjoint(fields):
-            headers = Headers({_OF_ADMISSION[name]: fields[name] for name in _OF_ADMISSION.keys() & fields.keys()})
-        address, outcome = edge.admission.admit(peer, headers, now, arriving=self.ARRIVES)
+        origin = self._origin = source.origin
+        address, outcome = edge.admission.admit_from(peer, source, now, arriving=self.ARRIVES)
         if isinstance(outcome, RefusedClient):
             return self._refused(outcome, address)
         self._address, self._allowance = address, outcome.allowance
         self._anonymous_data = outcome.anonymous_data
         # A page whose name resolves to this machine (DNS rebinding) has no Origin in a GET, but its name in Host.
-        if origin is None and outcome.anonymous and is_loopback(address) and not _is_here(fields.get("host", "")):
+        if origin is None and outcome.anonymous and is_loopback(address) and not _is_here(host):
             return self._refused(_FOREIGN_HOST, address)
         if not self._allowance.messages.take(now):
             edge.errors[ErrorCode.RATE] += 1
@@ -208,6 +194,9 @@ class HttpClient(AdmittedClient):
 
     def on_pong_deadline(self) -> None:
         """HTTP has no pong: a client that is gone without a close is noticed by what it does not read."""
+
+    def on_due(self) -> None:
+        """Answer, if the client has waited long enough."""
 
     def on_heartbeat_check(self) -> None:
         """Send a heartbeat if nothing was sent since the last check, if the client is a stream."""

@@ -6,15 +6,15 @@ clients on one connection.
 """
 
 import asyncio
-from collections.abc import Mapping
 from functools import lru_cache
+from sys import intern
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qs
 
 import h11
 
 from diem.links.connection import HIGH_WATER_BYTES
-from diem.links.edge import Edge
+from diem.links.edge import Edge, Source
 from diem.links.fast_path import RequestHead, parse_head
 from diem.links.http_clients import EventStream, LongPoll
 from diem.links.listener import HANDSHAKE_TIMEOUT_S, MAX_HEAD_BYTES, Reply
@@ -54,7 +54,8 @@ def is_request(data: bytes) -> bool | None:
 class UpdatesHead(NamedTuple):
     """The head of a request for updates."""
 
-    fields: Mapping[str, str]
+    source: Source
+    host: str
     request: UpdatesRequest | MessageError | None
     """None: it is in the body."""
     token: str | None
@@ -217,7 +218,7 @@ class UpdatesConnection(asyncio.Protocol):
             request = request._replace(token=head.token)
         client = (EventStream if head.is_stream else LongPoll)(self, edge, request, closes=head.closes)
         self._client = client
-        refusal = client.admit(self.peer, head.fields)
+        refusal = client.admit(self.peer, head.source, head.host)
         if refusal is None:
             client.begin()
         else:
@@ -266,7 +267,12 @@ def _read_head(data: bytes, limit: int) -> UpdatesHead | Reply:
         return _problem(404, ErrorCode.BAD_MESSAGE, f"updates are at {PATH}")
     authorization = fields.get("authorization", "")
     return UpdatesHead(
-        fields,
+        Source(
+            intern(fields["origin"]) if "origin" in fields else None,
+            fields.get("x-forwarded-for"),
+            "forwarded" in fields or "via" in fields,
+        ),
+        fields.get("host", ""),
         _of_query(query, limit) if head.method == "GET" else None,
         authorization[7:].strip() if authorization[:7].lower() == "bearer " else None,
         int(length),

@@ -4,6 +4,7 @@ Equal polls share a subscription, which is kept until they are back, and the byt
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
@@ -74,6 +75,10 @@ class Exchange(Protocol):
         """Close the connection at once."""
         ...
 
+    def wake_at(self, at: float) -> None:
+        """Call :meth:`HttpClient.on_due` at a time."""
+        ...
+
     def finish(self, *, closes: bool) -> None:
         """End the answer: await the next request, or close."""
         ...
@@ -85,6 +90,8 @@ class HttpClient(AdmittedClient):
     __slots__ = (*AdmittedClient.SLOTS, "_closes", "_exchange", "_request", "transport")
     ARRIVES = True
     """It counts to the rates of new connections."""
+    due = math.inf
+    """When :meth:`on_due` is to be called, at the latest."""
 
     def __init__(self, exchange: Exchange, edge: Edge, request: UpdatesRequest, *, closes: bool) -> None:
         self.prepare(edge)
@@ -189,14 +196,14 @@ class HttpClient(AdmittedClient):
             return b""
         return b"Access-Control-Allow-Origin: %b\r\nVary: Origin\r\n" % self._origin.encode()
 
+    def on_due(self) -> None:
+        """Answer, if the client has waited long enough."""
+
     def on_ping_due(self) -> None:
         """Send the status, every 25 s, if the client is a stream."""
 
     def on_pong_deadline(self) -> None:
         """HTTP has no pong: a client that is gone without a close is noticed by what it does not read."""
-
-    def on_due(self) -> None:
-        """Answer, if the client has waited long enough."""
 
     def on_heartbeat_check(self) -> None:
         """Send a heartbeat if nothing was sent since the last check, if the client is a stream."""
@@ -239,13 +246,12 @@ def _parts(request: Subscribe) -> Iterator[Subscribe]:
 class LongPoll(HttpClient):
     """A request that is answered once: when there is something newer, or after its wait."""
 
-    __slots__ = ("_is_ended", "_meter", "_subscription", "_timer", "is_short")
+    __slots__ = ("_is_ended", "_meter", "_subscription", "due", "is_short")
     ARRIVES = False
 
     def __init__(self, exchange: Exchange, edge: Edge, request: UpdatesRequest, *, closes: bool) -> None:
         super().__init__(exchange, edge, request, closes=closes)
         self._is_ended = False
-        self._timer: asyncio.TimerHandle | None = None
         self._subscription: SharedSubscription | None = None
         self._meter: ReadMeter = UNMETERED
         """Counts the data that it is sent."""
@@ -272,9 +278,14 @@ class LongPoll(HttpClient):
             self._wait_at(subscription)
             subscription.begin(self, self._meter)
         if not self._is_ended:
-            self._timer = self._exchange.loop.call_later(
-                self._request.wait_s or REPLY_TIMEOUT_S, subscription.answer, self
-            )
+            exchange = self._exchange
+            self.due = exchange.loop.time() + (self._request.wait_s or REPLY_TIMEOUT_S)
+            exchange.wake_at(self.due)
+
+    def on_due(self) -> None:
+        """Answer with what there is."""
+        if self._subscription is not None:
+            self._subscription.answer(self)
 
     def _wait_at(self, subscription: "SharedSubscription") -> None:
         self._subscription, self.session = subscription, subscription.session
@@ -333,9 +344,6 @@ class LongPoll(HttpClient):
     def end(self) -> None:
         """Leave the fan-out, and release the limits; idempotent."""
         self._is_ended = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         super().end()
 
     def _leave(self) -> None:

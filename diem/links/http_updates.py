@@ -6,6 +6,7 @@ clients on one connection.
 """
 
 import asyncio
+import math
 from functools import lru_cache
 from sys import intern
 from typing import Final, NamedTuple, cast
@@ -27,6 +28,7 @@ PATH: Final = "/v1/updates"
 MAX_BODY_BYTES: Final = 128 * 1024
 """Longest body: 1,024 names of 100 bytes each."""
 MAX_LENGTH_DIGITS: Final = 9
+TIMER_RESOLUTION_S: Final = 0.001
 MAX_REMEMBERED_BYTES: Final = 1024
 """Longest head and longest body that are remembered."""
 MAX_IDLE: Final = 1024
@@ -77,11 +79,12 @@ class UpdatesConnection(asyncio.Protocol):
     __slots__ = (
         "_client",
         "_data",
-        "_deadline",
         "_edge",
         "_head",
         "_is_idle",
+        "_timer",
         "_unsent",
+        "_wakes_at",
         "loop",
         "lower",
         "peer",
@@ -99,8 +102,9 @@ class UpdatesConnection(asyncio.Protocol):
         self._head: UpdatesHead | None = None
         """The head of a request whose body is not complete."""
         self._client: EventStream | LongPoll | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        """One timer for all requests: setting and cancelling one for each would cost as much as a tenth of a poll."""
+        self._timer: asyncio.TimerHandle | None = None
+        """One timer for all requests and their waits: one for each would cost as much as a tenth of a poll."""
+        self._wakes_at = math.inf
         self._is_idle = True
         """No request has been complete since the last check."""
         self._unsent = 0
@@ -116,7 +120,7 @@ class UpdatesConnection(asyncio.Protocol):
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else ""
         self._edge.pending_handshakes[self] = None
-        self._check_later()
+        self.wake_at(self.loop.time() + HANDSHAKE_TIMEOUT_S)
 
     def data_received(self, data: bytes) -> None:
         """Handle a request once it is complete."""
@@ -156,9 +160,9 @@ class UpdatesConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - a loss needs no reason
         """End the client."""
         self._edge.pending_handshakes.pop(self, None)
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._client is not None:
             self._client.end()
             self._client = None
@@ -184,18 +188,27 @@ class UpdatesConnection(asyncio.Protocol):
 
     # Requests
 
-    def _check_later(self) -> None:
-        self._deadline = self.loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_progress)
+    def wake_at(self, at: float) -> None:
+        """Set the timer, unless it is due before: then it is set anew when it is."""
+        if at < self._wakes_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._wakes_at = at
+            self._timer = self.loop.call_at(at, self._on_timer)
 
-    def _check_progress(self) -> None:
-        """Abort the connection if no request was complete for 10 s, unless the client reads on in an answer."""
+    def _on_timer(self) -> None:
+        """Answer a poll that has waited; abort if no request was complete for 10 s, unless an answer is being read."""
+        now, self._wakes_at = self.loop.time(), math.inf
+        if self._client is not None and self._client.due <= now + TIMER_RESOLUTION_S:
+            self._client.on_due()
         unsent = self.unsent()
         is_read = unsent and (unsent < self._unsent or not self._unsent)
         if self._client is None and self._is_idle and not is_read:
             self.abort()
             return
         self._is_idle, self._unsent = self._client is None, unsent
-        self._check_later()
+        due = math.inf if self._client is None else self._client.due
+        self.wake_at(min(now + HANDSHAKE_TIMEOUT_S, due))
 
     def _handle(self, head: UpdatesHead, body: bytes) -> None:
         edge, request = self._edge, head.request

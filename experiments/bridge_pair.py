@@ -79,7 +79,6 @@ async def bridge_pair(directory: Path, options: KafkaOptions, core: int | None) 
         "DIEM_WEBSOCKET_PORT": str(port),
         "DIEM_WEBSOCKET_INTERNAL_PORT": str(internal),
         "DIEM_WEBSOCKET_FEED_URL": f"ws://127.0.0.1:{feed}/feed",
-        "DIEM_WEBSOCKET_CONNECTION_RATE": "10000",
         "DIEM_WEBSOCKET_CONNECTION_RATE_PER_ADDRESS": "10000",
     }
     command = (sys.executable, "-m", "deploy", "run")

@@ -41,8 +41,9 @@ PARTS: Final = mean_parts(LOADS, Size().partitions)
 UNWATCHED: Final = (REST, Load(0, 10), Load(0, 40))
 _OPTIONS: Final = ("--servers", "1", "--max-servers", str(READERS[-1]), "--traffic", "off")
 _SETTINGS: Final = {
-    f"DIEM_WEBSOCKET_{name}": "10000" for name in ("CONNECTION_RATE", "CONNECTION_RATE_PER_ADDRESS")
-} | {"DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS": "1000"}
+    "DIEM_WEBSOCKET_CONNECTION_RATE_PER_ADDRESS": "10000",
+    "DIEM_WEBSOCKET_CONNECTIONS_PER_ADDRESS": "1000",
+}
 
 
 class Roles:

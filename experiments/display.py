@@ -495,11 +495,7 @@ async def burning(core: int | None) -> AsyncIterator[Burner]:
 
 
 def _settings() -> dict[str, str]:
-    rates = {
-        f"DIEM_{edge}_{name}": "100000"
-        for edge in ("WEBSOCKET", "PROXY")
-        for name in ("CONNECTION_RATE", "CONNECTION_RATE_PER_ADDRESS")
-    }
+    rates = {f"DIEM_{edge}_CONNECTION_RATE_PER_ADDRESS": "100000" for edge in ("WEBSOCKET", "PROXY")}
     reads = {f"DIEM_DATA_READ_{name}": "1000000" for name in ("RATE", "BURST", "RATE_LOOPBACK", "BURST_LOOPBACK")}
     trusted = {"DIEM_DATA_TRUSTED_PROXIES": '["127.0.0.1/32"]'}
     return {**rates, **reads, **trusted, "DIEM_DATA_ANONYMOUS_READS": "on"}

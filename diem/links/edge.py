@@ -37,7 +37,6 @@ from diem.process.limits import (
     ConnectionQuota,
     MessageAllowance,
     RateLimit,
-    TokenBucket,
     UserTable,
     address_key,
     message_burst,
@@ -67,15 +66,15 @@ CLOSED_AT_ONCE: Final = 100
 """Connections closed per turn of the loop when tokens expire together, some milliseconds of work."""
 DRAIN_RETRY_MS: Final = 500
 """Reconnect window of a stopping server's clients, which are without a server meanwhile."""
-DRAIN_RATE_SHARE: Final = 0.5
-"""Share of the rate at which one other server admits clients: it may have to take them all, besides other arrivals."""
+DRAINED_PER_S: Final = 500
+"""Clients that a stopping server closes a second: a fifth of a core of one other server, which may get them all."""
+ADMITTED_PER_S: Final = 2000
+"""Clients that such a server can admit a second (``make bench-storm``)."""
 DRAIN_STEP_S: Final = 0.1
 REMEMBERED_CALLERS: Final = 4096
 """Addresses with their rights: those of long polls come again and again."""
 MAX_REMEMBERED_SOURCE: Final = 256
 """Longest fields that are remembered."""
-BURST_S: Final = 5.0
-"""Burst of new connections over all addresses, in seconds of their rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +102,6 @@ class AdmissionRules:
     subscriptions: int = messages.SUBSCRIPTIONS
     """Maximum number of subscriptions per connection; a client may request all at once."""
     capacity: int = 10_000
-    rate: float = 200.0
-    """New connections a second, over all addresses; five seconds' worth may come at once."""
 
     @property
     def address_limits(self) -> AddressLimits:
@@ -141,7 +138,6 @@ def admission_rules(settings: EdgeSettings) -> AdmissionRules:
         per_user=settings.connections_per_user,
         subscriptions=settings.subscriptions,
         capacity=settings.capacity,
-        rate=settings.connection_rate,
     )
 
 
@@ -180,18 +176,12 @@ class Admission:
         self._rules = rules
         self._addresses = ClientAddresses(rules.trusted_proxies)
         self._remembered = lru_cache(REMEMBERED_CALLERS)(self._check)
-        rate = TokenBucket(rules.rate, rules.rate * BURST_S)
         addresses = AddressTable(rules.address_limits)
-        self._quota = ConnectionQuota(addresses, rules.capacity, rate, limits_loopback=rules.limit_loopback)
+        self._quota = ConnectionQuota(addresses, rules.capacity, limits_loopback=rules.limit_loopback)
         self._violations: dict[str, tuple[int, float]] = {}
         self._explanations = AddressRateLimiter(EXPLANATIONS, EXPLANATIONS)
         self.users: Final = UserTable(rules.per_user, rules.address_limits)
         """Connections with tokens."""
-
-    @property
-    def rate(self) -> float:
-        """Return the long-term rate of admitted connections per second."""
-        return self._rules.rate
 
     @property
     def capacity(self) -> int:
@@ -284,7 +274,6 @@ class Admission:
             AdmissionResult.ADDRESS_LIMIT: rules.per_address,
             AdmissionResult.ADDRESS_TOO_FAST: rules.address_limits.connect_rate_per_s,
             AdmissionResult.PROCESS_FULL: self._quota.capacity_for(address),
-            AdmissionResult.TOO_FAST: rules.rate * self._quota.share_of(address),
         }.get(result, 0)
         return by_limit(result, bound, max(1, math.ceil(self._quota.retry_after(address, now))))
 
@@ -339,15 +328,14 @@ class DrainPace(NamedTuple):
     """Window of each client's reconnect."""
 
 
-def drain_pace(clients: int, rate: float, seconds: float) -> DrainPace:
-    """Return the pace to close ``clients`` connections within ``seconds``, if another server admits ``rate`` a second.
+def drain_pace(clients: int, seconds: float) -> DrainPace:
+    """Return the pace to close ``clients`` connections within ``seconds``.
 
     While there is time to close one after the other, a client is without a server only for its own reconnect. Clients
-    beyond the others' rate and burst are spread by the window instead.
+    beyond those that another server admits meanwhile are spread by the window instead.
     """
-    spread_s = min(clients / (DRAIN_RATE_SHARE * rate), 0.8 * seconds)
-    excess = clients - rate * (BURST_S + spread_s)
-    return DrainPace(spread_s, max(DRAIN_RETRY_MS, int(1000 * excess / rate)))
+    spread_s = min(clients / DRAINED_PER_S, 0.8 * seconds)
+    return DrainPace(spread_s, max(DRAIN_RETRY_MS, round(1000 * (clients / ADMITTED_PER_S - spread_s))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,7 +542,7 @@ class Edge:
         loop = asyncio.get_running_loop()
         began, waiting = loop.time(), list(self.connections)
         # Clients of the only server have nowhere to go: closing them sooner starts its successor sooner.
-        pace = drain_pace(len(waiting), self.admission.rate, 0.0 if self.rules.mode == "single" else seconds)
+        pace = drain_pace(len(waiting), 0.0 if self.rules.mode == "single" else seconds)
         steps = min(len(waiting), 1 + int(pace.spread_s / DRAIN_STEP_S))
         for step in range(steps):
             # By the clock, because closing takes time, too.

@@ -27,7 +27,7 @@ HANDSHAKE_BURST: Final = 100.0
 """Handshakes of an address: twice its new WebSocket clients, so that excess clients still get a 429."""
 LOOPBACK_CONNECTIONS: Final = 1000
 LINK_RATE: Final = RateLimit(200.0, 1000.0)
-"""Handshakes of an address with an internal listener: as many as new clients of a process, as each may need one."""
+"""Handshakes of an address with an internal listener."""
 
 
 class HandshakeEnd(StrEnum):

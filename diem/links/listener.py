@@ -1,8 +1,9 @@
 """Server side: listening sockets, WebSocket upgrades, plain HTTP replies to GET, and a bound on slow handshakes.
 
-``Listener`` leaves accepting to the event loop, except with TLS. ``BatchAcceptor`` accepts many connections in one turn
-of the loop: libuv accepts one, so while a herd of readers keeps turns busy, hundreds of connections, perhaps a
-writer's, wait in the kernel's queue for seconds.
+``BatchAcceptor`` accepts some connections in each turn of the loop; the others wait in the kernel's queue. So the rate
+of new clients follows from what one costs and from the time that other work leaves: after an outage they have the whole
+core, and delay others' updates by a batch in each turn at most. libuv would accept one a turn, of which there are few
+where other work fills them: thousands, perhaps a writer among them, would wait for minutes.
 """
 
 import asyncio
@@ -25,7 +26,6 @@ from websockets.typing import Subprotocol
 from diem.links.connection import CLOSE_TIMEOUT_S, HIGH_WATER_BYTES, SILENT_LOGGER, Connection
 from diem.links.handshakes import HandshakeEnd, HandshakeLimiter
 from diem.process import metrics, security_log
-from diem.process.listeners import BACKLOG
 from diem.process.metrics import Sample
 from diem.process.security_log import SecurityEvent
 from diem.process.tls import ServerTls
@@ -195,7 +195,6 @@ class Listener:
         self._factory = factory
         self._tls = tls
         self._handshakes = handshakes
-        self._servers: list[asyncio.Server] = []
         self._acceptors: list[BatchAcceptor] = []
 
     @property
@@ -205,28 +204,21 @@ class Listener:
 
     async def start(self) -> None:
         """Start accepting connections."""
-        loop = asyncio.get_running_loop()
         for sock in self._sockets:
-            if self._tls is not None:
-                # The event loop's own server would neither bound the handshakes nor replace the certificate.
-                self._acceptors.append(BatchAcceptor(sock, self._factory, self._tls, self._handshakes))
-            elif sock.family is socket.AF_UNIX:
-                self._servers.append(await loop.create_unix_server(self._factory, sock=sock, backlog=BACKLOG))
-            else:
-                self._servers.append(await loop.create_server(self._factory, sock=sock, backlog=BACKLOG))
+            self._acceptors.append(BatchAcceptor(sock, self._factory, self._tls, self._handshakes))
 
     def stop(self) -> None:
         """Stop accepting connections; idempotent."""
-        for each in self._servers:
-            each.close()
-        for acceptor in self._acceptors:
-            acceptor.stop()
+        while self._acceptors:
+            self._acceptors.pop().stop()
         for sock in self._sockets:
             sock.close()
 
 
 ACCEPT_BATCH: Final = 64
-"""Connections accepted per turn of the loop, some milliseconds of work."""
+"""Connections accepted per turn of the loop: 20 ms of work if all are clients that connect and subscribe."""
+TLS_BATCH: Final = 16
+"""The same with TLS, whose handshake takes 1 to 3 ms."""
 EXHAUSTED_PAUSE_S: Final = 1.0
 """Pause of accepting when out of file descriptors or buffers."""
 MAX_TLS_HANDSHAKES: Final = 1024
@@ -326,7 +318,7 @@ class BatchAcceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPT_BATCH):
+        for _ in range(ACCEPT_BATCH if self._tls is None else TLS_BATCH):
             try:
                 connection, name = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -343,7 +335,8 @@ class BatchAcceptor:
                 connection.close()
                 continue
             connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if connection.family is not socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             opening = self._loop.create_task(self._open(connection))
             self._opening[opening] = None
             opening.add_done_callback(partial(self._opened, connection, address))

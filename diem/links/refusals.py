@@ -144,8 +144,4 @@ _LIMITS: Final = {
     AdmissionResult.USER_LIMIT: (Cause.LIMIT, "this user has {bound} clients already (DIEM_*_CONNECTIONS_PER_USER)"),
     AdmissionResult.USER_USED_UP: (Cause.RATE, AdmissionResult.USER_USED_UP.reason),
     AdmissionResult.PROCESS_FULL: (Cause.FULL, "this server has {bound} clients already (DIEM_*_CAPACITY)"),
-    AdmissionResult.TOO_FAST: (
-        Cause.RATE,
-        "this server takes {bound} new clients a second in the long run (DIEM_*_CONNECTION_RATE)",
-    ),
 }

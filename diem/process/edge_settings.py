@@ -107,7 +107,6 @@ class EdgeSettings(PublicSettings):
         "Default: they are not counted.",
     )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
-    connection_rate: float = Field(default=200.0, gt=0, description="New clients a second in the long run.")
 
 
 class ServerSettings(EdgeSettings):

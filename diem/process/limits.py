@@ -33,10 +33,7 @@ REPLY_DATA_BURST: Final = 4 * 1024 * 1024
 READMITTED_WITH: Final = 0.25
 """Share of a burst that an exhausted address must regain before it may connect."""
 UNLIMITED_SHARE: Final = 0.8
-"""Share of a process's capacity and rate for clients exempt from address limits; the rest is for others."""
-FAIR_SHARE: Final = 0.2
-"""Share of a process's burst that is divided among networks instead of first come, first served."""
-FAIR_EVERY_S: Final = 1.0
+"""Share of a process's capacity for clients exempt from address limits; the rest is for others."""
 ROUNDING_S: Final = 1e-9
 """Tolerance of token buckets: a token due at this very instant is available."""
 MAX_ERRORS: Final = 20
@@ -78,10 +75,6 @@ class TokenBucket:
     def charge(self, now: float, tokens: float) -> None:
         """Take ``tokens`` even beyond those left; later takers wait until the debt is paid."""
         self._full_at = max(self._full_at, now) + tokens / self._rate
-
-    def share(self, part: float) -> "TokenBucket":
-        """Return a bucket with a share of this one's rate and burst, but at least one token of room."""
-        return TokenBucket(self._rate * part, max(1.0, self._burst * part))
 
     @property
     def burst(self) -> float:
@@ -261,7 +254,6 @@ class AdmissionResult(Enum):
     USER_LIMIT = ("too many connections of this user", 429)
     USER_USED_UP = ("too many messages of this user", 429)
     PROCESS_FULL = ("this server is full", 503)
-    TOO_FAST = ("too many new connections", 503)
 
     def __init__(self, reason: str, status: int) -> None:
         self.reason = reason
@@ -440,53 +432,15 @@ def _wider_key(level: int, address: str) -> str:
     return networks(address)[level].key
 
 
-class FairRate:
-    """The rate of new connections of a process, with its last part shared among networks.
-
-    As long as more than :data:`FAIR_SHARE` of the burst is left, connections are admitted as they come. Of the rest,
-    each network (an IPv4 address or IPv6 /48) gets one connection a second, so that frequent callers leave it, and its
-    refill, to occasional ones.
-    """
-
-    __slots__ = ("_bucket", "_reserved", "_served")
-
-    def __init__(self, bucket: TokenBucket) -> None:
-        self._bucket = bucket
-        self._reserved = FAIR_SHARE * bucket.burst
-        self._served: OrderedDict[str, float] = OrderedDict()
-        """Network -> when it had a connection of the last part; no older than :data:`FAIR_EVERY_S`."""
-
-    def take(self, address: str, now: float) -> bool:
-        """Count a connection of ``address``; return False, and count none, if none is available."""
-        if self.retry_after(address, now):
-            return False
-        if self._bucket.retry_after(now, self._tokens):
-            self._served[networks(address)[-1].key] = now
-        return self._bucket.take(now)
-
-    def retry_after(self, address: str, now: float) -> float:
-        """Return the seconds until a connection of ``address`` is admitted, if no other arrives."""
-        while self._served and next(iter(self._served.values())) + FAIR_EVERY_S <= now:
-            self._served.popitem(last=False)
-        served = self._served.get(networks(address)[-1].key)
-        wait_s = self._bucket.retry_after(now)
-        if served is None:
-            return wait_s
-        return max(wait_s, min(served + FAIR_EVERY_S - now, self._bucket.retry_after(now, self._tokens)))
-
-    @property
-    def _tokens(self) -> float:
-        """Tokens needed for a connection to leave the last part untouched."""
-        return min(self._bucket.burst, self._reserved + 1.0)
-
-
 class ConnectionQuota:
-    """Admits connections by the process's capacity, its rate of new ones, and the address limits.
+    """Admits connections by the process's capacity and the address limits.
+
+    The rate of new connections of all addresses has no limit of its own: it follows from what one costs and from the
+    time that other work leaves (``ACCEPT_BATCH`` in ``diem.links.listener``).
 
     Args:
         addresses: limits of each address.
         cap: maximum number of open connections.
-        rate: of new ones.
         limits_loopback: True if addresses of this machine have the limits of an address; if not, each of their
             connections has its own message allowance, and together they have :data:`UNLIMITED_SHARE`.
     """
@@ -494,25 +448,18 @@ class ConnectionQuota:
     __slots__ = (
         "_addresses",
         "_cap",
-        "_fair",
         "_limits_loopback",
         "_open",
-        "_rate",
         "_unlimited_open",
-        "_unlimited_rate",
     )
 
-    def __init__(self, addresses: AddressTable, cap: int, rate: TokenBucket, *, limits_loopback: bool = True) -> None:
+    def __init__(self, addresses: AddressTable, cap: int, *, limits_loopback: bool = True) -> None:
         self._addresses = addresses
         self._cap = cap
-        self._rate = rate
-        self._fair = FairRate(rate)
-        """The same for addresses with limits."""
         self._limits_loopback = limits_loopback
         self._open = 0
         self._unlimited_open = 0
         """Those of addresses without limits."""
-        self._unlimited_rate = rate.share(UNLIMITED_SHARE)
 
     @property
     def open(self) -> int:
@@ -526,61 +473,35 @@ class ConnectionQuota:
     def admit(self, address: str, now: float, *, arriving: bool = True) -> MessageAllowance | AdmissionResult:
         """Admit a connection of ``address``, which must be released once, or return the reason of the refusal.
 
-        Without ``arriving``, it does not count to the rates of new ones: a long poll follows the one before.
+        Without ``arriving``, it does not count to the address's rate of new ones: a long poll follows the one before.
         """
-        # The address first: beyond its limits, it must not use up the rate of others.
-        refusal = self._refusal_but_for_rate(address, now, arriving=arriving)
+        refusal = self.refusal(address, now, arriving=arriving)
         if refusal is not None:
             return refusal
-        is_limited = self._is_limited(address)
-        if arriving and not self._take_rate(address, now, is_limited=is_limited):
-            return AdmissionResult.TOO_FAST
         self._open += 1
-        if is_limited:
+        if self._is_limited(address):
             return self._addresses.admit(address, now, arriving=arriving)
         self._unlimited_open += 1
         return self._addresses.new_allowance()
 
-    def _take_rate(self, address: str, now: float, *, is_limited: bool) -> bool:
-        """Count a new connection; return False, and count none, beyond the rate."""
-        if is_limited:
-            return self._fair.take(address, now)
-        if self._unlimited_rate.retry_after(now) or not self._rate.take(now):
-            return False
-        self._unlimited_rate.take(now)
-        return True
-
-    def refusal(self, address: str, now: float) -> AdmissionResult | None:
+    def refusal(self, address: str, now: float, *, arriving: bool = True) -> AdmissionResult | None:
         """Return the reason why :meth:`admit` would refuse ``address``, None if it would not; counts nothing."""
-        refusal = self._refusal_but_for_rate(address, now)
-        return AdmissionResult.TOO_FAST if refusal is None and self._wait_for_rate(address, now) else refusal
-
-    def share_of(self, address: str) -> float:
-        """Return the share of the process's capacity and rate for clients like ``address``."""
-        return 1.0 if self._is_limited(address) else UNLIMITED_SHARE
-
-    def capacity_for(self, address: str) -> int:
-        """Return the maximum number of open connections of clients like ``address``, at least one."""
-        return max(1, int(self._cap * self.share_of(address)))
-
-    def _refusal_but_for_rate(self, address: str, now: float, *, arriving: bool = True) -> AdmissionResult | None:
         if self._open >= self._cap:
             return AdmissionResult.PROCESS_FULL
         if self._is_limited(address):
             return self._addresses.refusal(address, now, arriving=arriving)
         return AdmissionResult.PROCESS_FULL if self._unlimited_open >= self.capacity_for(address) else None
 
-    def _wait_for_rate(self, address: str, now: float) -> float:
-        if self._is_limited(address):
-            return self._fair.retry_after(address, now)
-        return max(self._rate.retry_after(now), self._unlimited_rate.retry_after(now))
+    def capacity_for(self, address: str) -> int:
+        """Return the maximum number of open connections of clients like ``address``, at least one."""
+        return max(1, int(self._cap * (1.0 if self._is_limited(address) else UNLIMITED_SHARE)))
 
     def _is_limited(self, address: str) -> bool:
         return self._limits_loopback or not is_loopback(address)
 
     def retry_after(self, address: str, now: float) -> float:
         """Return the seconds until the rates admit ``address`` again."""
-        return max(self._wait_for_rate(address, now), self._addresses.retry_after(address, now))
+        return self._addresses.retry_after(address, now)
 
     def release(self, address: str, allowance: MessageAllowance, now: float) -> None:
         """Release an admitted connection of ``address``."""

@@ -18,6 +18,7 @@ from diem.errors import ConfigurationError, DiemError
 Network = IPv4Network | IPv6Network
 
 BACKLOG: Final = 2048
+"""Connections that wait in the kernel: more would wait longer for a slow server than a client does (10 s)."""
 CACHED_ADDRESSES: Final = 4096
 """Number of cached parsed addresses: parsing one costs a third of an answer from memory."""
 

@@ -27,7 +27,7 @@ REST_S: Final = 0.03
 """Pause between two records of an idle system."""
 SAMPLE_S: Final = 0.2
 TICK_S: Final = 0.02
-CONNECTIONS: Final = {f"DIEM_WEBSOCKET_CONNECTION_RATE{of}": "100000" for of in ("", "_PER_ADDRESS")}
+CONNECTIONS: Final = {"DIEM_WEBSOCKET_CONNECTION_RATE_PER_ADDRESS": "100000"}
 """All clients connect at once, from one address."""
 
 

@@ -45,7 +45,7 @@ static int dial(int port, int net, int host) {
 }
 
 /* Opens connection NUMBER, 50 from each address; it does not block from then on. FIELDS are further header fields. */
-static int open_websocket(int number, int port, int net, const char *path, const char *fields) {
+static inline int open_websocket(int number, int port, int net, const char *path, const char *fields) {
     char text[2048];
     size_t got = 0;
     int fd = dial(port, net, 1 + number / PER_ADDRESS);

@@ -105,7 +105,6 @@ async def proxied(directory: Path, kind: Kind, cores: tuple[int | None, int | No
             "DIEM_PROXY_PORT": port,
             "DIEM_PROXY_INTERNAL_PORT": internal,
             "DIEM_PROXY_METADATA_URLS": f'["ws://127.0.0.1:{watch_port}/watch"]',
-            "DIEM_PROXY_CONNECTION_RATE": 10_000,
             "DIEM_PROXY_CONNECTION_RATE_PER_ADDRESS": 10_000,
         }
         command = (sys.executable, "-m", "deploy", "run", "proxy")

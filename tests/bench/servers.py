@@ -107,7 +107,7 @@ def python(module: str) -> tuple[str, ...]:
 async def diem(
     directory: Path, *, core: int | None, sockets: Path | None = None, more: Mapping[str, str] | None = None
 ) -> AsyncIterator[Diem]:
-    """A running WebSocket server at its default settings, but for the rates of new connections.
+    """A running WebSocket server at its default settings, but for the rate of new connections of an address.
 
     ``sockets``: where it listens for proxies on a Unix socket, besides; ``more``: further variables.
     """
@@ -121,7 +121,6 @@ async def diem(
         "DIEM_WEBSOCKET_PORT": port,
         "DIEM_WEBSOCKET_INTERNAL_PORT": internal,
         "DIEM_WEBSOCKET_FEED_URL": feed.url,
-        "DIEM_WEBSOCKET_CONNECTION_RATE": 10_000,
         "DIEM_WEBSOCKET_CONNECTION_RATE_PER_ADDRESS": 10_000,
         "DIEM_INTERNAL_SOCKETS": sockets or "",
     }

@@ -12,7 +12,6 @@ from diem.process.limits import (
     AdmissionResult,
     ConnectionQuota,
     MessageAllowance,
-    TokenBucket,
 )
 from tests.walks import walk_settings
 
@@ -41,7 +40,7 @@ class Comings(RuleBasedStateMachine):
     def begin(self) -> None:
         self.now = 100.0
         self.table = AddressTable(LIMITS, max_addresses=2)
-        self.admission = ConnectionQuota(self.table, 100, TokenBucket(1000.0, 1000.0))
+        self.admission = ConnectionQuota(self.table, 100)
         self.accounts = {address: Account() for address in ADDRESSES}
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0, 10.0]))

@@ -42,8 +42,6 @@ SETTINGS: Final = {
     "DIEM_DATA_CONNECTIONS": str(CONNECTIONS),
     "DIEM_WEBSOCKET_TRUSTED_PROXIES": f'["{PROXY}/32"]',
     "DIEM_WEBSOCKET_ORIGINS": f'["{ORIGIN}"]',
-    # A burst of five times that.
-    "DIEM_WEBSOCKET_CONNECTION_RATE": "20",
 }
 
 

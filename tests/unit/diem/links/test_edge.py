@@ -127,11 +127,6 @@ def refusal_of(gate: Admission, address: str, **fields: str) -> RefusedClient:
     [
         ({"per_address": 1}, Cause.LIMIT, "this address has 1 clients already (--clients-per-address)"),
         ({"capacity": 1}, Cause.FULL, "this server has 1 clients already (DIEM_*_CAPACITY)"),
-        (
-            {"rate": 0.2},
-            Cause.RATE,
-            "this server takes 0.2 new clients a second in the long run (DIEM_*_CONNECTION_RATE)",
-        ),
     ],
 )
 def test_refusal_says_which_limit_was_reached_and_where_it_is_set(

@@ -1,9 +1,10 @@
 """The Python client of DIEM: the library (:func:`connect`), and the parts it is made of. README.md is for its users.
 
-Reading order: ``deployment`` (the library); ``backoff`` (delays and rates), ``tokens``, ``http``, ``link`` (one
-connection), ``values`` (by kind), ``client`` (one server), ``fetches`` (data not sent with updates); for groups of
-servers ``routes``, ``group_choice``, ``partitioned``. Except for the first and these three, the SDK has the same
-algorithms in modules of the same names (``client/src/sdk``), and both pass the cases in ``tests/cases``.
+Reading order: ``deployment`` (the library); ``backoff`` (delays and rates), ``tokens``, ``http``, ``polling`` (without
+WebSocket), ``link`` (one connection), ``values`` (by kind), ``client`` (one server), ``fetches`` (data not sent with
+updates); for groups of servers ``routes``, ``group_choice``, ``partitioned``. Except for the first and these three, the
+SDK has the same algorithms in modules of the same names (``client/src/sdk``), and both pass the cases in
+``tests/cases``.
 
 It imports websockets, h11, orjson and the standard library alone: a contract of import-linter.
 """

@@ -43,6 +43,8 @@ class Timing:
     """Age at which an open connection ends the preceding outage."""
     silence_s: float = 60.0
     """Time without a frame after which a server counts as hung, unless it announces more frequent ones."""
+    welcome_s: float = 10.0
+    """Time without a ``welcome`` after which a dial has failed."""
     late_s: float = 0.5
     """Extra time for frames received but not handled yet: a late timer is no silence."""
     suspect_after_s: float = 5.0

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from diem.client.backoff import Timing
 from diem.client.link import ClientLink
+from diem.client.polling import Fallback
 from diem.client.tokens import TokenFunction, TokenSource
 from diem.client.values import EndpointSnapshot
 from diem.protocol import endpoints
@@ -102,8 +103,9 @@ class BaseClient(ABC):
     link_type: ClassVar[type[ClientLink]] = ClientLink
     """Of its connections; the load clients of the tests have one that records their history."""
 
-    def __init__(self, *, data: bool = False) -> None:
+    def __init__(self, *, fallback: Fallback | None = None, data: bool = False) -> None:
         self._data = data
+        self._fallback = fallback
         self._known: dict[str, int] = {}
         self._announced: dict[str, int] = {}
         self._events = EventQueue()
@@ -166,6 +168,11 @@ class BaseClient(ABC):
         if name in self._known:
             self._known[name] = version
             self._announced.pop(name, None)
+
+    @property
+    def transport(self) -> Literal["websocket", "http"]:
+        """Return how servers are reached: ``http`` where no WebSocket gets through."""
+        return "http" if self._fallback is not None and self._fallback.is_used else "websocket"
 
     @property
     @abstractmethod
@@ -267,15 +274,17 @@ class UpdatesClient(BaseClient):
         tls: ssl.SSLContext | None = None,
         data: bool = False,
     ) -> None:
-        super().__init__(data=data)
         timing = timing or Timing()
+        super().__init__(fallback=Fallback(timing, origin, tls), data=data)
         self._urls = [urls] if isinstance(urls, str) else list(urls)
         self._last = ""
         """The server that was dialled last."""
         self._stale: dict[str, None] = {}
         """Subscribed endpoints that the server last named as not live."""
         tokens = None if token is None else TokenSource(token, timing)
-        self._link = self.link_type(self._select, self, origin, timing, tokens=tokens, tls=tls, data=data)
+        self._link = self.link_type(
+            self._select, self, origin, timing, tokens=tokens, fallback=self._fallback, data=data
+        )
 
     @property
     def received_bytes(self) -> int:

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 from urllib.parse import quote, urljoin, urlsplit
 
 import orjson
@@ -258,6 +258,11 @@ class Client:
     def is_live(self, name: str) -> bool:
         """Return whether updates of a watched endpoint are current."""
         return self._server_live and self._live.get(name, not self._is_partitioned)
+
+    @property
+    def transport(self) -> Literal["websocket", "http"]:
+        """Return how servers are reached: ``http`` where no WebSocket gets through."""
+        return self._client.transport if self._client is not None else "websocket"
 
     async def _updates(self, names: Iterable[str], watch: _Watch) -> AsyncGenerator[Update, None]:
         shown = watch.shown

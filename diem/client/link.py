@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from operator import index
@@ -11,10 +10,8 @@ from secrets import token_hex
 from typing import Any, Final, Protocol
 
 import orjson
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.http11 import Response
-from websockets.typing import Subprotocol
 
 from diem.client.backoff import (
     ReconnectBackoff,
@@ -24,6 +21,7 @@ from diem.client.backoff import (
     retry_window_s,
     silence_limit_s,
 )
+from diem.client.polling import Connection, Fallback
 from diem.client.tokens import AUTH_ID, NoToken, TokenSource
 from diem.errors import DiemError
 from diem.process.backoff import Backoff
@@ -147,8 +145,6 @@ def _first(names: Iterable[str]) -> list[str]:
 
 _TRANSIENT: Final = frozenset({codes.ErrorCode.LIMIT, codes.ErrorCode.RATE})
 """Errors of a whole request caused by load, not by its names."""
-CLOSE_TIMEOUT_S: Final = 2.0
-"""Timeout of the closing handshake: a hung server does not answer."""
 _REFUSED_S: Final = 0.5
 """Time after an ``error`` reply to the token by which a server that accepts tokens would have closed."""
 MAX_REFUSAL_CHARS: Final = 300
@@ -238,7 +234,7 @@ class ClientLink:
         identity: of the client; None: a new one.
         buckets: of the client, shared by its links; None: new ones.
         tokens: of the client, shared by its links; None: no token is presented.
-        tls: context for ``wss`` URLs; None: the system's authorities decide.
+        fallback: of the client, shared by its links, opens its connections; None: a new one.
         data: ask for the data of updates.
     """
 
@@ -252,14 +248,14 @@ class ClientLink:
         identity: str | None = None,
         buckets: TokenBuckets | None = None,
         tokens: TokenSource | None = None,
-        tls: ssl.SSLContext | None = None,
+        fallback: Fallback | None = None,
         data: bool = False,
     ) -> None:
         self._select = select
         self._data = data
         self._offers_data = False
         """Whether this server takes requests for data; others refuse the member."""
-        self._tls = tls
+        self._fallback = fallback or Fallback(timing, origin, None)
         self._tokens = tokens
         self._presented = ""
         """The token that was presented last on this connection."""
@@ -391,14 +387,14 @@ class ClientLink:
         if self._tokens is not None:
             await self._tokens.ready()
         url = self._url = await self._select()
+        self._welcomed.clear()
         async with self._dial(url) as connection:
             self._subscriptions.reset()
-            self._welcomed.clear()
             self._ready.clear()
             self._replied.clear()
             self._held.clear()
             self._presented = ""
-            self._silence_s = self._timing.silence_s
+            self._silence_s = min(self._timing.silence_s, self._timing.welcome_s)
             self._changed.set()
             self._opened_at = asyncio.get_running_loop().time()
             tasks = [asyncio.create_task(self._write(connection))]
@@ -420,20 +416,10 @@ class ClientLink:
                     task.cancel()
                 await asyncio.wait(tasks)
 
-    def _dial(self, url: str) -> AbstractAsyncContextManager[ClientConnection]:
-        tls = {"ssl": self._tls} if self._tls is not None and url.startswith("wss:") else {}
-        return connect(
-            url,
-            subprotocols=[Subprotocol(messages.SUBPROTOCOL)],
-            origin=self._origin,  # type: ignore[arg-type] # a plain string is an Origin
-            compression=None,
-            proxy=None,
-            ping_interval=None,
-            close_timeout=CLOSE_TIMEOUT_S,
-            **tls,  # type: ignore[arg-type] # any keyword is an argument of the connection
-        )
+    def _dial(self, url: str) -> AbstractAsyncContextManager[Connection]:
+        return self._fallback.dial(url, self._welcomed)
 
-    async def _next(self, connection: ClientConnection) -> bytes:
+    async def _next(self, connection: Connection) -> bytes:
         """Return the next message. Raises ``TimeoutError`` if the server is silent."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._silence_s):
@@ -442,7 +428,7 @@ class ClientLink:
         async with asyncio.timeout(self._timing.late_s):
             return await connection.recv(decode=False)
 
-    async def _present_tokens(self, connection: ClientConnection, tokens: TokenSource) -> None:
+    async def _present_tokens(self, connection: Connection, tokens: TokenSource) -> None:
         """Present the token after the ``welcome``, and again whenever it is replaced."""
         await self._welcomed.wait()
         with contextlib.suppress(ConnectionClosed):
@@ -460,12 +446,12 @@ class ClientLink:
             while True:
                 await self._present(connection, await tokens.replaced(self._presented))
 
-    async def _present(self, connection: ClientConnection, token: str) -> None:
+    async def _present(self, connection: Connection, token: str) -> None:
         self._presented = token
         self._buckets.charge(self._server, 0, asyncio.get_running_loop().time())
         await connection.send(orjson.dumps({"type": "auth", "id": AUTH_ID, "token": token}), text=True)
 
-    async def _write(self, connection: ClientConnection) -> None:
+    async def _write(self, connection: Connection) -> None:
         """Send missing requests within the server's rate; those that accumulate meanwhile become one message."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(ConnectionClosed):

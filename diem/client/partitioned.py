@@ -13,6 +13,7 @@ from diem.client.backoff import Timing, TokenBuckets
 from diem.client.client import BaseClient, Event
 from diem.client.group_choice import least_loaded_group
 from diem.client.link import ClientLink, new_identity
+from diem.client.polling import Fallback
 from diem.client.routes import Route, trusted_url
 from diem.client.tokens import NoToken, TokenFunction, TokenSource
 from diem.errors import ConfigurationError
@@ -108,7 +109,9 @@ class PartitionedClient(BaseClient):
         tls: ssl.SSLContext | None = None,
         data: bool = False,
     ) -> None:
-        super().__init__(data=data)
+        # Other servers have the endpoints of a hung one, so wait for it no longer than a status takes.
+        timing = timing or Timing(silence_s=SILENCE_S, cap_s=CAP_S)
+        super().__init__(fallback=Fallback(timing, origin, tls), data=data)
         if not urls or not all(url.startswith(("ws:", "wss:")) for url in urls):
             raise ConfigurationError("the client needs URLs of servers (ws:, wss:), not of metadata services")
         self._urls = frozenset(urls)
@@ -117,8 +120,7 @@ class PartitionedClient(BaseClient):
         """Servers of the chosen group, which are preferred; empty: none was chosen."""
         self._hosts = frozenset({*hosts, *(urlsplit(url).hostname or "" for url in (*urls, *metadata))})
         self._tls = tls
-        # Other servers have the endpoints of a hung one, so wait for it no longer than a status takes.
-        self._timing = timing or Timing(silence_s=SILENCE_S, cap_s=CAP_S)
+        self._timing = timing
         self._origin = origin
         self._identity = new_identity()
         self._buckets = TokenBuckets()
@@ -242,7 +244,7 @@ class PartitionedClient(BaseClient):
                 identity=self._identity,
                 buckets=self._buckets,
                 tokens=self._tokens,
-                tls=self._tls,
+                fallback=self._fallback,
                 data=self._data,
             )
             server.dial(url, _now())

@@ -1,7 +1,9 @@
 """One HTTP request and its answer on a connection of its own."""
 
 import asyncio
-from typing import Final
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final, cast
 
 import h11
 
@@ -31,23 +33,41 @@ async def exchange(
         h11.ProtocolError: the answer is not one of HTTP, ends early, or has a longer body.
         TimeoutError: nothing was read in time.
     """
+    async with aclosing(answer_parts(reader, writer, head, body, read_timeout_s=read_timeout_s)) as parts:
+        answer = cast("h11.Response", await anext(parts))
+        content = bytearray()
+        async for part in parts:
+            content += cast("bytes", part)
+            if len(content) > longest:
+                raise h11.RemoteProtocolError(f"the body has more than {longest} bytes")
+        return answer, bytes(content)
+
+
+async def answer_parts(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    head: h11.Request,
+    body: bytes,
+    *,
+    read_timeout_s: float | None = None,
+) -> AsyncGenerator[h11.Response | bytes]:
+    """Send a request, and yield the head of its answer, then the parts of the body as they arrive.
+
+    Arguments and errors are those of :func:`exchange`, whose answers have an end.
+    """
     connection = h11.Connection(h11.CLIENT)
     writer.write(connection.send(head) or b"")
     writer.write((connection.send(h11.Data(data=body)) or b"") + (connection.send(h11.EndOfMessage()) or b""))
-    answer: h11.Response | None = None
-    content = bytearray()
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
             async with asyncio.timeout(read_timeout_s):
                 connection.receive_data(await reader.read(_CHUNK_BYTES))
         elif isinstance(event, h11.Response):
-            answer = event
+            yield event
         elif isinstance(event, h11.Data):
-            content += event.data
-            if len(content) > longest:
-                raise h11.RemoteProtocolError(f"the body has more than {longest} bytes")
-        elif isinstance(event, h11.EndOfMessage) and answer is not None:
-            return answer, bytes(content)
+            yield bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            return
         elif not isinstance(event, h11.InformationalResponse):
             raise h11.RemoteProtocolError("the connection was closed before the answer")

@@ -30,13 +30,13 @@ class Proxy:
     """A proxy with one origin before a page and an edge.
 
     Args:
-        obstacle: what it does.
+        obstacle: what it does; None, set later: nothing.
         page: URL of the page and of REST.
         edge: address of the edge, ``host:port``.
     """
 
     def __init__(self, obstacle: Obstacle, page: str, edge: str) -> None:
-        self._obstacle = obstacle
+        self.obstacle: Obstacle | None = obstacle
         self._page = page.rstrip("/")
         self._edge = edge
         self._tasks: set[asyncio.Task[None]] = set()
@@ -70,10 +70,10 @@ class Proxy:
             else:
                 upgrade = "upgrade" in fields
                 self.handshakes += upgrade
-                if upgrade and self._obstacle is Obstacle.FORBIDS:
+                if upgrade and self.obstacle is Obstacle.FORBIDS:
                     writer.write(b"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
                 else:
-                    upgrade = upgrade and self._obstacle is not Obstacle.STRIPS
+                    upgrade = upgrade and self.obstacle is not Obstacle.STRIPS
                     await self._forward(
                         _Request(start, path, fields, body), upgrade=upgrade, reader=reader, writer=writer
                     )
@@ -96,7 +96,7 @@ class Proxy:
         try:
             text = "\r\n".join([start, *(f"{name}: {value}" for name, value in (fields | own).items()), "", ""])
             below.write(text.encode("latin-1") + body)
-            if upgrade and self._obstacle is Obstacle.SWALLOWS:
+            if upgrade and self.obstacle is Obstacle.SWALLOWS:
                 writer.write(await above.readuntil(b"\r\n\r\n"))
                 await reader.read()
                 return
@@ -104,7 +104,7 @@ class Proxy:
             held = b""
             while data := await above.read(CHUNK):
                 held += data
-                if self._obstacle is not Obstacle.BUFFERS or len(held) >= CHUNK:
+                if self.obstacle is not Obstacle.BUFFERS or len(held) >= CHUNK:
                     writer.write(held)
                     held = b""
                     await writer.drain()

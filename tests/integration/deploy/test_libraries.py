@@ -1,10 +1,14 @@
-"""The libraries for programs, Python's and Node's, at a real system, while its processes are killed."""
+"""The libraries for programs, Python's and Node's, at a real system, while its processes are killed.
+
+Also behind proxies that let no WebSocket through, where the libraries make requests instead.
+"""
 
 import asyncio
 import contextlib
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import orjson
@@ -12,6 +16,7 @@ import pytest
 
 from diem.client import connect
 from tests.support.nginx import needs_nginx
+from tests.support.obstacles import Obstacle, proxy
 from tests.support.patience import until
 from tests.support.required import in_cluster
 from tests.support.running import ROOT, Running, running
@@ -30,7 +35,7 @@ class Watcher:
         self.versions: dict[str, int] = {}
         self.older = 0
         """Versions that were less than the one before."""
-        self.transport: str | None = None
+        self.is_websocket = True
 
     def received(self, name: str, version: int) -> None:
         self.older += version < self.versions.get(name, 0)
@@ -45,6 +50,7 @@ async def python(url: str) -> AsyncIterator[Watcher]:
         async with connect(url, on_problem=lambda _: None) as client:
             async for update in client.watch(*NAMES):
                 watcher.received(update.endpoint, update.version)
+                watcher.is_websocket = client.transport == "websocket"
 
     watching = asyncio.create_task(watch())
     try:
@@ -73,7 +79,7 @@ async def node(url: str) -> AsyncIterator[Watcher]:
             if "endpoint" in found:
                 watcher.received(found["endpoint"], found["version"])
             else:
-                watcher.transport = found.get("transport")
+                watcher.is_websocket = "transport" not in found
 
     reading = asyncio.create_task(read())
     try:
@@ -104,6 +110,13 @@ async def put(system: Running, value: int) -> dict[str, int]:
         await asyncio.sleep(0.1)
 
 
+async def has_arrived(watchers: Mapping[str, Watcher], acknowledged: dict[str, int], fault: str) -> None:
+    began = asyncio.get_running_loop().time()
+    for name, watcher in watchers.items():
+        await until(lambda watcher=watcher: watcher.versions == acknowledged)  # type: ignore[misc]
+        print(f"{fault}: {name} after {asyncio.get_running_loop().time() - began:.1f} s")
+
+
 @needs_nginx
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize(
@@ -123,23 +136,41 @@ async def test_programs_end_at_the_last_acknowledged_versions_whatever_is_killed
         python(system.page) as one,
         node(system.page) as other,
     ):
+        watchers = {f"{mode}, python": one, f"{mode}, node": other}
+        await faults(system, watchers, killed, down)
+
+
+@pytest.mark.usefixtures("built")
+async def test_programs_behind_proxies_without_websocket_miss_nothing_either(tmp_path: Path) -> None:
+    async with running(tmp_path) as system, contextlib.AsyncExitStack() as stack:
+        edge = urlsplit(system.websocket_urls[0]).netloc
+        watchers: dict[str, Watcher] = {}
+        for obstacle in (Obstacle.STRIPS, Obstacle.BUFFERS):
+            between = await stack.enter_async_context(proxy(obstacle, system.page, edge))
+            for library in (python, node):
+                program = library(f"http://127.0.0.1:{between.port}/")
+                watchers[f"{library.__name__}, a proxy that {obstacle}"] = await stack.enter_async_context(program)
         value = 0
-
-        async def has_arrived(acknowledged: dict[str, int], fault: str) -> None:
-            began = asyncio.get_running_loop().time()
-            for name, watcher in (("python", one), ("node", other)):
-                await until(lambda watcher=watcher: watcher.versions == acknowledged)  # type: ignore[misc]
-                print(f"{mode}, {fault}: {name} after {asyncio.get_running_loop().time() - began:.1f} s")
-
-        await has_arrived(await put(system, value := value + 1), "no fault")
-        for names in down:
+        while any(watcher.is_websocket for watcher in watchers.values()):
             await put(system, value := value + 1)
-            # What is written meanwhile is acknowledged, and no server or proxy is there to send it.
-            with system.down(*names):
-                acknowledged = await put(system, value := value + 1)
-            await has_arrived(acknowledged, " and ".join(names) + " down")
-        for name in killed:
-            await put(system, value := value + 1)
-            system.kill(name)
-            await has_arrived(await put(system, value := value + 1), f"{name} killed")
-        assert (one.older, other.older) == (0, 0)
+            await asyncio.sleep(0.5)
+        await faults(system, watchers, ["data", "websocket-1"], [["websocket-1"]])
+
+
+async def faults(
+    system: Running, watchers: Mapping[str, Watcher], killed: Sequence[str], down: Sequence[Sequence[str]]
+) -> None:
+    """Kill processes, and check that each program ends at the versions that were acknowledged last."""
+    value = 1
+    await has_arrived(watchers, await put(system, value), "no fault")
+    for names in down:
+        await put(system, value := value + 1)
+        # What is written meanwhile is acknowledged, and no server or proxy is there to send it.
+        with system.down(*names):
+            acknowledged = await put(system, value := value + 1)
+        await has_arrived(watchers, acknowledged, " and ".join(names) + " down")
+    for name in killed:
+        await put(system, value := value + 1)
+        system.kill(name)
+        await has_arrived(watchers, await put(system, value := value + 1), f"{name} killed")
+    assert [watcher.older for watcher in watchers.values()] == [0] * len(watchers)

@@ -12,6 +12,8 @@ import type { Observable, Subject } from "./observable.ts";
 const RETRY_MS = [5_000, 60_000, 300_000, 900_000];
 /** A WebSocket that is tried has so long to deliver a frame. */
 const TRIAL_MS = 10_000;
+/** A server that polls do not reach, and have reached before, is polled for so long. */
+const OUTAGE_MS = 60_000;
 /** What a poll waits for, and how much longer its answer may take. */
 const WAIT_S = 25;
 const LATE_MS = 15_000;
@@ -43,6 +45,7 @@ export class Fallback {
   readonly #dial: Environment["socket"];
   readonly #polls = new Set<PollSocket>();
   #retries = 0;
+  #reachedAt = -Infinity;
   #timer: Timer = null;
   #trial: Socket | null = null;
   #url = "";
@@ -77,9 +80,12 @@ export class Fallback {
 
   #open(url: string, protocol: string): Socket {
     [this.#url, this.#protocol] = [url, protocol];
-    const socket = new PollSocket(this.#env, url, (opened) => {
+    const env = this.#env;
+    const socket = new PollSocket(env, url, (opened) => {
       this.#polls.delete(socket);
-      if (!opened) this.#stop(); // nothing reaches the server: a WebSocket is as good
+      // Where nothing reaches the server a WebSocket is as good. One that polls have reached is perhaps down for a while.
+      if (opened) this.#reachedAt = env.now();
+      else if (env.now() > this.#reachedAt + OUTAGE_MS) this.#stop();
     });
     this.#polls.add(socket);
     this.#wait();

@@ -273,7 +273,12 @@ test("a stream that falls silent is given up for polls", async () => {
 // The whole SDK, behind something that lets no WebSocket through
 
 let diem: Diem;
-afterEach(() => vi.restoreAllMocks());
+/** Nothing is behind the proxy. */
+let down = false;
+afterEach(() => {
+  down = false;
+  vi.restoreAllMocks();
+});
 
 /** A deployment at version 5 of everything, which answers requests. */
 function deployment(): void {
@@ -283,6 +288,7 @@ function deployment(): void {
     if (url.endsWith("/ws")) return { status: 426, body: { status: 426, code: "upgrade_required", detail: "-" } };
     if (url.endsWith("/v1/data/a")) return { status: 200, body: body("/a", 5), headers: etag(5) };
     if (!url.endsWith("/v1/updates")) return { status: 404, body: {} };
+    if (down) return { status: 502, body: {} };
     const { endpoints, wait } = posted as Poll;
     if (wait > 0) return undefined; // the test answers it
     const versions = Object.fromEntries(Object.keys(endpoints).map((name) => [name, 5]));
@@ -314,6 +320,24 @@ test.each([["refused", false], ["silent", true]])("a page whose WebSockets are %
   diem.close();
   await world.advance(60_000);
   expect(world.timers).toBe(0);
+});
+
+test.each([[20_000, 0], [120_000, 1]])("a server that was down for %d ms is polled again, after a minute by WebSocket", async (ms, dials) => {
+  socket.close();
+  deployment();
+  diem.watch("/a", () => undefined);
+  for (let waited = 0; diem.updates.connection.value.transport !== "poll" && waited < 100; waited += 1) await blocked(100);
+  const tried = world.sockets.length;
+  vi.spyOn(world, "random").mockReturnValue(0.5);
+  down = true;
+  polls().at(-1)?.answer(502, {});
+  for (let waited = 0; waited < ms && world.sockets.length === tried; waited += 100) await world.advance(100);
+  expect(world.sockets.length - tried).toBe(dials);
+  down = false;
+  if (dials === 0) await world.advance(20_000);
+  else await blocked(90_000);
+  expect(diem.updates.connection.value).toMatchObject({ state: "open", transport: "poll" });
+  diem.close();
 });
 
 test("it goes back to WebSocket as soon as one delivers a frame", async () => {

@@ -1,5 +1,5 @@
 // A peer: a server on the `ws` package as applications write it: a set of sockets for each endpoint, one `send` each.
-// Run by peers.py in client/, where `ws` is installed. It prints its port, and ends with its standard input.
+// Run by peers.py in client/, where `ws` is installed: peer_ws.mjs [PORT]. It prints its port, and ends with its standard input.
 // Clients send {"subscribe":[...],"unsubscribe":[...]}; POST / has {"updates":[{"endpoint":...},...]}.
 
 import { createServer } from "node:http";
@@ -41,5 +41,5 @@ server.on("connection", (socket) => {
   socket.on("close", () => [...own].forEach(drop));
 });
 
-http.listen(0, "127.0.0.1", () => console.log(http.address().port));
+http.listen(Number(process.argv[2] ?? 0), "127.0.0.1", () => console.log(http.address().port));
 process.stdin.on("end", () => process.exit(0)).resume();

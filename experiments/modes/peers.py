@@ -39,15 +39,16 @@ REST_S: Final = 1.0
 """Before and after the trace: for subscriptions to take effect, and for the last frames."""
 POLL_S: Final = 0.02
 NCHAN: Final = Path("ngx_nchan_module.so")
+_BUILD: Final = Path(__file__).parents[2] / "build"
 NCHAN_FOLDERS: Final = tuple(
-    Path(root) / "usr/lib/nginx/modules" for root in ("/", Path(__file__).parents[2] / "build/bench/nchan")
+    root / "usr/lib/nginx/modules" for root in (Path("/"), _BUILD / "bench/nchan", _BUILD / "peers/debian")
 )
-"""Where the package has its module, installed or unpacked beside (``dpkg -x``)."""
+"""Where the package has its module, installed or unpacked beside (``dpkg -x``, deploy/install/peers.sh)."""
 _NCHAN_CONFIG: Final = """load_module {module};
 daemon off;
 worker_processes 1;
 pid {folder}/nginx.pid;
-events {{ worker_connections 4096; }}
+events {{ worker_connections 16384; }}
 http {{
   access_log off;
   client_body_temp_path {folder}/body;
@@ -61,7 +62,7 @@ http {{
       nchan_subscriber websocket;
       nchan_channel_id $arg_id;
       nchan_channel_id_split_delimiter ",";
-      nchan_subscriber_first_message newest;
+      nchan_subscriber_first_message oldest;
     }}
     location = /pub {{
       nchan_publisher http;
@@ -71,7 +72,7 @@ http {{
   }}
 }}
 """
-"""One worker, as of DIEM's server; the newest update of each channel is kept, as there."""
+"""One worker, as of DIEM's server; the newest update of each channel is kept and sent first, as there."""
 
 
 class NoPeer(Exception):
@@ -318,13 +319,13 @@ def _cpu_s(pid: int) -> float:
 
 
 @contextlib.asynccontextmanager
-async def ws_peer() -> AsyncIterator[Peer]:
-    """Run ``peer_ws.mjs``. Raises ``NoPeer``: Node.js or ``ws`` is not installed."""
+async def ws_peer(port: int = 0) -> AsyncIterator[Peer]:
+    """Run ``peer_ws.mjs``, on a free port if none is given. Raises ``NoPeer``: Node.js or ``ws`` is not installed."""
     if not (CLIENT / "node_modules" / "ws").exists():
         raise NoPeer("ws: not installed (npm ci in client/)")
     pipe = asyncio.subprocess.PIPE
     node = await asyncio.create_subprocess_exec(
-        "../deploy/install/node.sh", "node", str(SCRIPT), cwd=CLIENT, stdin=pipe, stdout=pipe
+        "../deploy/install/node.sh", "node", str(SCRIPT), str(port), cwd=CLIENT, stdin=pipe, stdout=pipe
     )
     try:
         assert node.stdout is not None
@@ -340,13 +341,13 @@ async def ws_peer() -> AsyncIterator[Peer]:
 
 
 @contextlib.asynccontextmanager
-async def nchan_peer() -> AsyncIterator[Peer]:
-    """Run an nginx with nchan. Raises ``NoPeer``: it is not installed."""
+async def nchan_peer(port: int = 0) -> AsyncIterator[Peer]:
+    """Run an nginx with nchan, on a free port if none is given. Raises ``NoPeer``: it is not installed."""
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     module = next((folder / NCHAN for folder in NCHAN_FOLDERS if (folder / NCHAN).exists()), None)
     if program is None or module is None:
         raise NoPeer("nchan: not installed (libnginx-mod-nchan)")
-    port = free_port()
+    port = port or free_port()
     with tempfile.TemporaryDirectory(prefix="diem-nchan-") as folder:
         config = Path(folder) / "nginx.conf"
         config.write_text(_NCHAN_CONFIG.format(module=module.absolute(), folder=folder, port=port), encoding="utf-8")

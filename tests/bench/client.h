@@ -6,6 +6,7 @@
 #define CLIENT_H
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <stdint.h>
@@ -18,6 +19,8 @@
 
 enum { MAX_MESSAGE = 4096, PER_ADDRESS = 50 };
 
+static const char DIEM_PROTOCOL[] = "Sec-WebSocket-Protocol: diem.v1.json\r\n";
+
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -29,19 +32,40 @@ static void die(const char *what) {
     exit(1);
 }
 
+static int lossy; /* writes to connections that have just closed are no errors */
+
 static void put(int fd, const void *data, size_t length) {
-    if (write(fd, data, length) != (ssize_t)length) die("write");
+    if (write(fd, data, length) != (ssize_t)length && !lossy) die("write");
 }
 
-/* Connects to a port of this machine from 127.0.NET.HOST. */
-static int dial(int port, int net, int host) {
+/* Begins to connect to a port of this machine from 127.0.NET.HOST; KIND is SOCK_NONBLOCK or 0. -1 if that fails at once. */
+static int begin_to_dial(int port, int net, int host, int kind) {
     struct sockaddr_in own = {.sin_family = AF_INET}, server = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     own.sin_addr.s_addr = htonl(0x7f000000u + (uint32_t)net * 256 + (uint32_t)host);
     server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | kind, 0);
     if (fd < 0 || bind(fd, (void *)&own, sizeof own)) die("socket");
-    if (connect(fd, (void *)&server, sizeof server)) die("connect");
+    if (connect(fd, (void *)&server, sizeof server) && errno != EINPROGRESS) {
+        close(fd);
+        return -1;
+    }
     return fd;
+}
+
+static int dial(int port, int net, int host) {
+    int fd = begin_to_dial(port, net, host, 0);
+    if (fd < 0) die("connect");
+    return fd;
+}
+
+static void ask_for_websocket(int fd, int port, const char *path, const char *protocol, const char *fields) {
+    char text[2048];
+    int length = snprintf(text, sizeof text,
+                          "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                          "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+                          "%s%s\r\n", path, port, protocol, fields);
+    if (length >= (int)sizeof text) die("path too long");
+    put(fd, text, (size_t)length);
 }
 
 /* Opens connection NUMBER, 50 from each address; it does not block from then on. FIELDS are further header fields. */
@@ -49,11 +73,7 @@ static inline int open_websocket(int number, int port, int net, const char *path
     char text[2048];
     size_t got = 0;
     int fd = dial(port, net, 1 + number / PER_ADDRESS);
-    snprintf(text, sizeof text,
-             "GET %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
-             "Sec-WebSocket-Protocol: diem.v1.json\r\n%s\r\n", path, port, fields);
-    put(fd, text, strlen(text));
+    ask_for_websocket(fd, port, path, DIEM_PROTOCOL, fields);
     /* Byte by byte, so that frames behind the answer stay in the socket. */
     while (got < 4 || memcmp(text + got - 4, "\r\n\r\n", 4)) {
         if (got == sizeof text || read(fd, text + got, 1) != 1) die("handshake");
@@ -67,7 +87,7 @@ static inline int open_websocket(int number, int port, int net, const char *path
     return fd;
 }
 
-/* Sends TEXT as one message; '#' stands for NUMBER. */
+/* Sends TEXT as one message; '#' stands for NUMBER, a vertical tab for a line break. */
 static void send_text(int fd, int number, const char *text) {
     unsigned char frame[8 + MAX_MESSAGE];
     size_t length = 0;
@@ -76,7 +96,7 @@ static void send_text(int fd, int number, const char *text) {
     for (; *text; text++) {
         if (length > MAX_MESSAGE - 12) die("message too long");
         if (*text == '#') length += (size_t)sprintf((char *)payload + length, "%d", number);
-        else payload[length++] = (unsigned char)*text;
+        else payload[length++] = *text == '\v' ? '\n' : (unsigned char)*text;
     }
     memset(frame, 0, 8); /* a mask of zeros: the payload stays as it is */
     unsigned char *start = length < 126 ? frame + 2 : frame;

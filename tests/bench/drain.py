@@ -24,6 +24,18 @@ class Counted(NamedTuple):
     open: int
 
 
+class After(NamedTuple):
+    """What became of connections since ``Drain.forget``."""
+
+    open: int
+    marked: int
+    """Number of connections that have received the mark."""
+    last_open_s: float
+    last_marked_s: float
+    refused: int
+    """Attempts to connect that failed."""
+
+
 class Drain:
     """``count`` connections that read and count."""
 
@@ -40,6 +52,19 @@ class Drain:
         """Send a message on one connection."""
         self._command(f"tell {number} {text}")
 
+    def join(self, text: str) -> None:
+        """Send a message on every connection, and first on those that are opened later; with a dialect, up to four."""
+        self._command(f"join {text}")
+
+    def forget(self, mark: str) -> None:
+        """From now on note which connections receive a text of at most 32 bytes; with a dialect."""
+        self._command(f"forget {mark}")
+
+    async def after(self) -> After:
+        """Return what became of the connections since ``forget``."""
+        opened, marked, last_open, last_marked, refused = (await self._answer("state")).split()
+        return After(int(opened), int(marked), float(last_open), float(last_marked), int(refused))
+
     def stall(self) -> None:
         """Stop reading."""
         self._command("stall")
@@ -55,19 +80,20 @@ class Drain:
             Lost: not within half a minute, or connections were closed, or more arrived.
         """
         goal = Counted(self.counted.updates + updates, self.counted.replies + replies, self.count)
-        self._command(f"wait {goal.updates} {goal.replies}")
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+        line = await self._answer(f"wait {goal.updates} {goal.replies}")
         self.counted = Counted(*map(int, line.split())) if line else Counted(0, 0, 0)
         if self.counted != goal:
             raise Lost(f"expected {goal}, got {self.counted}")
 
     async def count_now(self) -> Counted:
         """Return the frames that have arrived so far."""
-        self._command("wait 0 0")
-        assert self._process.stdout is not None
-        self.counted = Counted(*map(int, (await self._process.stdout.readline()).split()))
+        self.counted = Counted(*map(int, (await self._answer("wait 0 0")).split()))
         return self.counted
+
+    async def _answer(self, line: str) -> bytes:
+        self._command(line)
+        assert self._process.stdout is not None
+        return await self._process.stdout.readline()
 
     def _command(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -75,11 +101,25 @@ class Drain:
 
 
 @contextlib.asynccontextmanager
-async def draining(program: Path, port: int, count: int, *, net: int, core: int | None) -> AsyncIterator[Drain]:
-    """Open ``count`` connections to a server, 50 from each address of 127.0.``net``.0."""
+async def draining(
+    program: Path,
+    port: int,
+    count: int,
+    *,
+    net: int,
+    core: int | None,
+    path: str = "/ws",
+    dialect: str | None = None,
+    within: float = 60.0,
+) -> AsyncIterator[Drain]:
+    """Open ``count`` connections to a server, 50 from each address of 127.0.``net``.0.
+
+    ``dialect``: of drain.c, for servers of others; ``path`` may then be a file of paths, ``@FILE``.
+    """
     process = await asyncio.create_subprocess_exec(
         program,
-        *map(str, (port, count, net, "/ws")),
+        *map(str, (port, count, net, path)),
+        *([dialect] if dialect else []),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -87,7 +127,7 @@ async def draining(program: Path, port: int, count: int, *, net: int, core: int 
     assert process.stdout is not None
     pin(process.pid, core)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(within):
             if await process.stdout.readline() != b"ready\n":
                 raise Lost("the clients could not connect")
         yield Drain(process, count)

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_CLIENTS = 4096, MAX_INPUT = 1 << 16 };
+enum { MAX_CLIENTS = 8192, MAX_INPUT = 1 << 16 };
 
 static const char ANSWER[] =
     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -45,14 +45,18 @@ static void let_in(int listener) {
 }
 
 static void deliver(const char *payload, size_t length) {
-    unsigned char frame[2 + 125];
+    static unsigned char frame[4 + MAX_INPUT];
+    size_t start = length < 126 ? 2 : 4;
     if (!length) return;
-    if (length > 125) die("payload too long");
     frame[0] = 0x81;
-    frame[1] = (unsigned char)length;
-    memcpy(frame + 2, payload, length);
+    frame[1] = length < 126 ? (unsigned char)length : 126;
+    if (start == 4) {
+        frame[2] = (unsigned char)(length >> 8);
+        frame[3] = (unsigned char)length;
+    }
+    memcpy(frame + start, payload, length);
     for (int i = 0; i < count; i++)
-        if (write(clients[i], frame, length + 2) != (ssize_t)(length + 2)) die("write");
+        if (write(clients[i], frame, start + length) != (ssize_t)(start + length)) die("write");
 }
 
 int main(int argc, char **argv) {

@@ -103,6 +103,12 @@ class System:
 
     # What it is made of
 
+    @property
+    def supervisor_pid(self) -> int:
+        """Process id of ``diem up`` itself."""
+        assert self._up is not None
+        return self._up.pid
+
     def described(self) -> dict[str, Any]:
         """Return the content of ``processes.json``; empty if there is none."""
         with suppress(FileNotFoundError):

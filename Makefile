@@ -15,8 +15,8 @@ NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(i
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-storm bench-display bench-topic smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages lock clean \
-  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx postgres mosquitto prometheus spark autobahn
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-storm bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages lock clean \
+  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx peers postgres mosquitto prometheus spark autobahn
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page and the examples"
@@ -200,6 +200,9 @@ bench-display: install-test nginx
 bench-topic: install-test kafka nginx
 	@$(PY) -m experiments.topic
 
+bench-peers: install-test kafka nginx $(if $(SMOKE),,peers) $(MODULES)
+	@$(PY) -m experiments.peers
+
 bench: bench-fanout bench-convergence
 
 # Every benchmark and every fault mode in its smallest size, or those of NAMES. In `make test` only a few.
@@ -325,6 +328,9 @@ autobahn: install
 
 nginx:
 	@deploy/install/nginx.sh
+
+peers: install
+	@deploy/install/peers.sh
 
 postgres:
 	@deploy/install/postgres.sh

@@ -28,7 +28,7 @@ PYTEST: Final = (sys.executable, "-m", "pytest")
 UNITS: Final = "tests/unit"
 WITHOUT_SPARK: Final = tuple(f"{UNITS}/{name}" for name in ("bridge", "client", "diem", "proxy"))
 """Unit tests that need no package of Spark's or of the planner's: they start before these are installed."""
-SERVICES: Final = f"{UNITS}/services"
+SERVICES: Final = f"{UNITS}/services/data"
 """Half of the other unit tests: one process for all of them would be the last to end, alone, on one core."""
 PIPELINE: Final = "tests/integration/pipeline"
 """Two minutes in one JVM, alone on a core: in a session of its own, for Linux divides CPU time among sessions

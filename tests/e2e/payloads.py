@@ -19,7 +19,8 @@ def _series(unit: str, resolution: str, times: Iterable[datetime]) -> dict[str, 
     """Return a series with a gap at its second point."""
     values = (None if index == 1 else round(50.14 - index * 0.37, 2) for index in itertools.count())
     points = [
-        {"time": f"{time:%Y-%m-%dT%H:%M:%SZ}", "value": value} for time, value in zip(times, values, strict=False)
+        {"time": time.isoformat().replace("+00:00", "Z"), "value": value}
+        for time, value in zip(times, values, strict=False)
     ]
     return {"unit": unit, "resolution": resolution, "points": points}
 

@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
 from typing import Final
 
 HOUR: Final = "2026-01-01T00:00:00Z"
@@ -61,12 +62,24 @@ _CHUNKED: Final = HEAD.format(status="200 OK", more="Transfer-Encoding: chunked\
 _GZIP_CHUNKED: Final = HEAD.format(
     status="200 OK", more="Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n"
 ).encode()
-# 32 MiB of nothing in 32 KB, a complete gzip member, so that any number of them is a body as well.
-_NOTHING: Final = gzip.compress(bytes(32 * 1024 * 1024))
+
+
+# Compressed when they are needed: every worker imports this module, and one serves them.
+@cache
+def _nothing() -> bytes:
+    """32 MiB of nothing in 32 KB, a complete gzip member, so that any number of them is a body as well."""
+    return gzip.compress(bytes(32 * 1024 * 1024))
+
+
+@cache
+def _table() -> bytes:
+    """Less than 200 times smaller than its rows, so that only its decoded size gives it away."""
+    rows = (f"{index},{HOUR},{index * 7919 % 10007}\n".encode() for index in range(60_000))
+    return gzip.compress(b"".join(rows))
+
+
 # A fifth of a megabyte in a fifth of a kilobyte: within the bytes that a body may have, but not by honest means.
 _CRUMB: Final = gzip.compress(bytes(200_000))
-# Less than 200 times smaller, so that only its decoded size gives it away.
-_TABLE: Final = gzip.compress(b"".join(f"{index},{HOUR},{index * 7919 % 10007}\n".encode() for index in range(60_000)))
 _NAMES: Final = b"endpoint,time,value\n" + b"".join(f"/flood/{n},{HOUR},1\n".encode() for n in range(5000))
 
 
@@ -111,9 +124,9 @@ class Hostile:
             "redirect-scheme": _says(full(b"", f"Location: https://127.0.0.1:{self.port}/good\r\n", "307 Temp")),
             "redirect-loop": _says(full(b"", f"Location: {here}/redirect-loop\r\n", "302 Found")),
             "redirect-nowhere": _says(full(b"", "Location: http://[::1/\r\n", "302 Found")),
-            "bomb": _forever(_GZIP_CHUNKED, _chunk(_NOTHING)),
+            "bomb": _forever(_GZIP_CHUNKED, _chunk(_nothing())),
             "bomb-of-crumbs": _says(full(_CRUMB, "Content-Encoding: gzip\r\n")),
-            "bomb-of-rows": _says(full(_TABLE, "Content-Encoding: gzip\r\n")),
+            "bomb-of-rows": _says(full(_table(), "Content-Encoding: gzip\r\n")),
             "cut-gzip": _says(full(gzip.compress(csv(1))[:-9], "Content-Encoding: gzip\r\n")),
             "no-gzip": _says(full(csv(1), "Content-Encoding: gzip\r\n")),
             "other-coding": _says(full(zlib.compress(csv(1)), "Content-Encoding: br\r\n")),

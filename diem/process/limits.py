@@ -12,6 +12,7 @@ from ipaddress import IPv6Address
 from typing import Final, NamedTuple
 
 from diem.process.listeners import is_loopback
+from diem.process.shared_counts import SharedCounts
 from diem.protocol.messages import MAX_NAMES
 
 CONNECTIONS_PER_ADDRESS: Final = 50
@@ -309,22 +310,25 @@ class AddressTable:
         limits: of one address.
         max_addresses: bound of the table.
         key: returns the only key of an address; None: the networks of the address.
+        shared: counts of all processes that share the port; the limit of connections is for all of them together.
     """
 
-    __slots__ = ("_addresses", "_idle", "_key", "_limits", "_max_addresses", "_wider")
+    __slots__ = ("_addresses", "_idle", "_key", "_limits", "_max_addresses", "_shared", "_wider")
 
     def __init__(
         self,
         limits: AddressLimits,
         max_addresses: int = MAX_ADDRESSES,
         key: Callable[[str], str] | None = None,
+        shared: SharedCounts | None = None,
     ) -> None:
+        self._shared = shared
         self._key = address_key if key is None else key
         self._wider: tuple[AddressTable, ...] = ()
         """Tables of /56 and /48, which lend nothing."""
         if key is None:
             self._wider = tuple(
-                AddressTable(limits.times(times), max_addresses, partial(_wider_key, level))
+                AddressTable(limits.times(times), max_addresses, partial(_wider_key, level), shared)
                 for level, (_, times) in enumerate(NETWORKS)
                 if level
             )
@@ -356,11 +360,14 @@ class AddressTable:
 
     def _refusal(self, address: str, now: float, arriving: bool) -> AdmissionResult | None:
         self._forget_unused(now)
-        found = self._addresses.get(self._key(address))
+        key, limit = self._key(address), self._limits.connections
+        found = self._addresses.get(key)
+        if self._shared is not None and self._shared.exceeds(key, limit, 0 if found is None else found.open):
+            return AdmissionResult.ADDRESS_LIMIT
         if found is None:
             full = len(self._addresses) >= self._max_addresses and not self._idle
             return AdmissionResult.ADDRESS_LIMIT if full else None
-        if found.open >= self._limits.connections:
+        if found.open >= limit:
             return AdmissionResult.ADDRESS_LIMIT
         if arriving and found.arrivals.retry_after(now):
             return AdmissionResult.ADDRESS_TOO_FAST
@@ -388,6 +395,8 @@ class AddressTable:
             found = self._addresses[key] = _Address(self._limits)
         self._idle.pop(key, None)
         found.open += 1
+        if self._shared is not None:
+            self._shared.add(key, 1)
         if arriving:
             found.arrivals.take(now)
         return found
@@ -402,6 +411,8 @@ class AddressTable:
         key = self._key(address)
         found = self._addresses[key]
         found.open -= 1
+        if self._shared is not None:
+            self._shared.add(key, -1)
         if not found.open:
             if found.is_unused(now):
                 del self._addresses[key]

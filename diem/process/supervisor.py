@@ -23,7 +23,7 @@ import structlog
 from diem.process.backoff import Backoff, wait
 from diem.process.clock import Clock, SystemClock
 from diem.process.lifecycle import EXIT_CONFIGURATION
-from diem.process.watchdog import HEARTBEAT_S, HUNG_AFTER_S, WANTED, HangDetector, has_heartbeat
+from diem.process.watchdog import HEARTBEAT_S, HUNG_AFTER_S, WANTED, ChildLink, HangDetector
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,10 @@ class ChildState(StrEnum):
 
 
 class ChildEvent(NamedTuple):
-    """A change of a child: ``kind`` is started, died, failed, stopped, killed or hung.
+    """A change of a child: ``kind`` is started, died, failed, stopped, killed, hung, silent or resumed.
 
-    A hung child is killed, and then dies.
+    A hung child is killed, and then dies. One with lent listening sockets is silent before, and gets no new clients
+    until it has resumed.
 
     ``code`` is its exit code, or the negative number of the signal that ended it; ``delay_s`` is the time to its
     restart.
@@ -138,8 +139,7 @@ class _Child:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     state: ChildState = ChildState.WAITING
     process: Process | None = None
-    link: socket.socket | None = None
-    """The other end of the standard input of the process."""
+    link: ChildLink | None = None
     started: float = 0.0
     restarts: int = 0
     last_exit: int | None = None
@@ -225,16 +225,18 @@ class Supervisor:
         return child is not None and send(child.process, number)
 
     def check_heartbeats(self) -> None:
-        """Kill hung children. Called every ``HEARTBEAT_S`` seconds."""
+        """Keep new clients from silent children, and kill hung ones. Called every ``HEARTBEAT_S`` seconds."""
         for child in self._children.values():
-            if (
-                child.link is None
-                or child.stop.is_set()
-                or not child.watchdog.check(received=has_heartbeat(child.link))
-            ):
+            if child.link is None or child.stop.is_set():
                 continue
-            self._notify(child, "hung")
-            send(child.process, signal.SIGKILL)
+            received = child.link.has_heartbeat()
+            if child.watchdog.check(received=received):
+                self._notify(child, "hung")
+                send(child.process, signal.SIGKILL)
+            elif received and child.link.resume_listening():
+                self._notify(child, "resumed")
+            elif child.watchdog.is_silent and child.link.pause_listening():
+                self._notify(child, "silent")
 
     def status(self) -> list[ChildStatus]:
         """Describe every child, in the order of the specs."""
@@ -307,15 +309,14 @@ class Supervisor:
     async def _run_once(self, child: _Child) -> tuple[int, float]:
         child.started = self._clock.monotonic()
         ours, theirs = socket.socketpair()
-        with ours:
+        with ChildLink(ours) as link:
             try:
                 with theirs:
                     process = await spawn(child.spec, theirs.fileno(), self._hung_after_s)
             except OSError:
                 return EXIT_NOT_STARTED, 0.0
-            ours.setblocking(False)
             child.watchdog.reset()
-            child.process, child.link, child.state = process, ours, ChildState.RUNNING
+            child.process, child.link, child.state = process, link, ChildState.RUNNING
             self._notify(child, "started")
             if child.stop.is_set():
                 send(child.process, signal.SIGTERM)

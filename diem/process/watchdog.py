@@ -3,6 +3,9 @@
 A killed process closes its connections, so its clients and peers go elsewhere at once; a hung one keeps them, and its
 kernel accepts more. Our own supervisor reads the heartbeats from the standard input of the process, which is a socket;
 systemd from ``NOTIFY_SOCKET`` (sd_notify(3), ``WatchdogSec=``). Kubernetes polls ``/livez``.
+
+A process that shares its public port with others lends the listening sockets to its supervisor, which stops and resumes
+their listening (docs/adr/0043): otherwise new clients wait in the queue of the one that hangs.
 """
 
 import asyncio
@@ -11,14 +14,18 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Self
+
+from diem.process.listeners import BACKLOG
 
 HEARTBEAT_S: Final = 1.0
 """Seconds between two heartbeats."""
 HUNG_AFTER_S: Final = 12.0
 """Seconds without a heartbeat after which a process counts as hung: links are cut after 5 s, clients leave within 9 s,
 and a bridge loses its partitions after 10 s, so by then nobody can lose anything."""
+SILENT_SHARE: Final = 0.25
+"""Share of that time after which new clients are kept from a process, which it undoes with its next heartbeat."""
 WANTED: Final = "WATCHDOG_USEC"
 """Variable with the microseconds within which a supervisor, ours or systemd, expects a heartbeat
 (sd_watchdog_enabled(3)). Supervisors of earlier releases do not set it, and would mistake a heartbeat for the end of
@@ -26,6 +33,9 @@ the process."""
 _VARIABLES: Final = ("NOTIFY_SOCKET", WANTED, "WATCHDOG_PID")
 _BYTES: Final = 4096
 """More bytes than there are ever heartbeats waiting."""
+_LENT: Final = b"L"
+"""Heartbeat with listening sockets, in place of those lent before; none, if it has stopped listening."""
+_MAX_LENT: Final = 4
 
 
 @contextlib.contextmanager
@@ -101,12 +111,75 @@ def _repeated(calls: list[Callable[[], None]]) -> Iterator[None]:
         timer.cancel()
 
 
-def has_heartbeat(link: socket.socket) -> bool:
-    """Read a process's heartbeats from the other end of its standard input; return whether there were any."""
-    try:
-        return bool(link.recv(_BYTES))
-    except OSError:  # nothing, or it has closed its end
-        return False
+def lend(listeners: Iterable[socket.socket]) -> None:
+    """Lend listening sockets to the supervisor, in place of earlier ones. Blocks as little as a heartbeat."""
+    # It may have died.
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(standard_input())) as link:
+        socket.send_fds(link, [_LENT], [each.fileno() for each in listeners])
+
+
+class ChildLink:
+    """The supervisor's end of a process's standard input, and the listening sockets lent by the process.
+
+    They stay open in the supervisor: it must :meth:`close` the link as soon as the process has ended.
+    """
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._link.setblocking(False)
+        self._listeners: list[socket.socket] = []
+        self._paused: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the link and the lent sockets, with all connections that wait for the process to accept them."""
+        self._return()
+        self._link.close()
+
+    def has_heartbeat(self) -> bool:
+        """Read heartbeats and lent sockets; return whether there were any."""
+        found = False
+        with contextlib.suppress(OSError):  # nothing more, or it has closed its end
+            while True:
+                # One call returns nothing beyond the next sockets.
+                data, lent, _, _ = socket.recv_fds(self._link, _BYTES, _MAX_LENT, socket.MSG_CMSG_CLOEXEC)
+                if not data:
+                    break
+                found = True
+                if _LENT in data:
+                    self._return()
+                    self._listeners = [socket.socket(fileno=number) for number in lent]
+        return found
+
+    def pause_listening(self) -> bool:
+        """Stop listening on the lent sockets: clients in their queues are disconnected, new ones reach other processes.
+
+        Return whether it listened on any.
+        """
+        found = [each for each in self._listeners if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)]
+        for listener in found:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+        self._paused += found
+        return bool(found)
+
+    def resume_listening(self) -> bool:
+        """Listen again after :meth:`pause_listening`; return whether that was necessary."""
+        paused, self._paused = self._paused, []
+        for listener in paused:
+            with contextlib.suppress(OSError):
+                listener.listen(BACKLOG)
+        return bool(paused)
+
+    def _return(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners, self._paused = [], []
 
 
 class HangDetector:
@@ -118,6 +191,7 @@ class HangDetector:
 
     def __init__(self, limit_s: float = HUNG_AFTER_S) -> None:
         self._limit = math.ceil(limit_s / HEARTBEAT_S)
+        self._silent = math.ceil(SILENT_SHARE * self._limit)
         self.reset()
 
     def reset(self) -> None:
@@ -132,3 +206,8 @@ class HangDetector:
         elif self._sends:
             self._missed += 1
         return self._missed == self._limit
+
+    @property
+    def is_silent(self) -> bool:
+        """True after :data:`SILENT_SHARE` of the checks without a heartbeat that make a process count as hung."""
+        return self._missed >= self._silent

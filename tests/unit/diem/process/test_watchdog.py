@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from diem.process import watchdog
-from diem.process.watchdog import HangDetector, has_heartbeat, heartbeats
+from diem.process.listeners import bind
+from diem.process.watchdog import ChildLink, HangDetector, heartbeats, lend
 from tests.support.patience import PATIENCE_S
 
 
@@ -45,28 +46,27 @@ async def receive(link: socket.socket, count: int) -> list[bytes]:
 @pytest.mark.usefixtures("frequent")
 async def test_supervised_process_sends_heartbeats_to_its_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.setblocking(False)
+    with ChildLink(ours) as link, theirs:
         monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
-        assert not has_heartbeat(ours)
+        assert not link.has_heartbeat()
         monkeypatch.setenv("WATCHDOG_USEC", "12000000")
         with heartbeats(supervised=True):
             await receive(ours, 3)
-        has_heartbeat(ours)
+        link.has_heartbeat()
         await asyncio.sleep(0.05)
-        assert not has_heartbeat(ours), "they have ended"
+        assert not link.has_heartbeat(), "they have ended"
         # A supervisor of an earlier release wants none, and would take them for the end of the process.
         with heartbeats(supervised=True):
             await asyncio.sleep(0.05)
-        assert not has_heartbeat(ours)
+        assert not link.has_heartbeat()
         monkeypatch.setenv("WATCHDOG_USEC", "12000000")
         with heartbeats(supervised=False):
             await asyncio.sleep(0.05)
-        assert not has_heartbeat(ours)
+        assert not link.has_heartbeat()
         monkeypatch.setenv("WATCHDOG_USEC", "12000000")
         with heartbeats(supervised=True):
-            assert has_heartbeat(ours)
-            ours.close()
+            assert link.has_heartbeat()
+            link.close()
             await asyncio.sleep(0.05)  # to nobody: no error
 
 
@@ -86,3 +86,51 @@ async def test_systemd_is_notified_and_children_are_not_to_do_it(
         with heartbeats(supervised=False):
             assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} & os.environ.keys()
             assert await receive(manager, 4) == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+
+
+def _listens(listener: socket.socket) -> bool:
+    return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def test_silent_process_listens_again_after_its_next_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    listener = bind("127.0.0.1", 0)
+    with ChildLink(ours) as link, theirs, listener, socket.create_connection(listener.getsockname()) as waiting:
+        monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
+        assert not link.pause_listening(), "it has lent none"
+        lend([listener])
+        assert link.has_heartbeat()
+        assert link.pause_listening()
+        assert not link.pause_listening()
+        assert not _listens(listener)
+        with pytest.raises(ConnectionResetError):
+            waiting.recv(1)
+        assert link.resume_listening()
+        assert not link.resume_listening()
+        assert _listens(listener)
+        socket.create_connection(listener.getsockname()).close()
+
+
+def test_sockets_of_a_process_that_stopped_listening_stay_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    with ChildLink(ours) as link, theirs, bind("127.0.0.1", 0) as listener:
+        monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
+        lend([listener])
+        link.has_heartbeat()
+        link.pause_listening()
+        lend([])
+        link.has_heartbeat()
+        assert not link.resume_listening()
+        assert not _listens(listener)
+
+
+def test_process_is_silent_after_a_quarter_of_the_time() -> None:
+    detector = HangDetector(12)
+    detector.check(received=True)
+    silent = []
+    for _ in range(4):
+        detector.check(received=False)
+        silent.append(detector.is_silent)
+    assert silent == [False, False, True, True]
+    detector.check(received=True)
+    assert not detector.is_silent

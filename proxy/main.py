@@ -5,17 +5,16 @@ import asyncio
 from diem.fanout.data_budget import DataBudget
 from diem.fanout.fanout import Fanout
 from diem.links.client_auth import ClientAuth
-from diem.links.edge import Admission, Edge, EdgeRules, admission_rules
+from diem.links.edge import Edge, EdgeRules
 from diem.links.health import health_service
-from diem.links.listener import Listener
+from diem.links.public_listener import PublicListener, admission
 from diem.links.read_reports import reporting
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process.allow_list import AllowList
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
-from diem.process.listeners import allow_connections, bind_all, check_bind
-from diem.process.tls import LinkTls, server_tls
+from diem.process.tls import LinkTls
 from diem.traffic.recording import recording
 from proxy.proxy import Proxy, ProxyClientConnection, samples
 from proxy.routing import Router
@@ -25,7 +24,6 @@ from proxy.snapshot_client import SnapshotClient
 from proxy.upstream_pool import UpstreamPool
 
 CHECK_EVERY_S = 1.0
-SEND_BUFFER_BYTES = 64 * 1024
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
@@ -40,22 +38,12 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     service = SharedProxy(fanout, router, clock, later, limit=settings.subscriptions, budget=budget)
     pool = UpstreamPool(service, key, sockets=settings.internal_sockets, tls=link_tls, allowed=allowed)
     auth = ClientAuth.of(settings, clock)
-    admission = Admission(admission_rules(settings))
-    edge = Edge(fanout, admission, _edge_rules(settings), service, auth)
+    edge = Edge(fanout, admission(settings, settings.number), _edge_rules(settings), service, auth)
     proxy = Proxy(edge=edge, router=router, pool=pool, service=service, clock=clock)
     snapshots = SnapshotClient(
         settings.metadata_urls, key, proxy.apply_snapshot, sockets=settings.internal_sockets, tls=link_tls
     )
-
-    allow_connections(settings.capacity)
-    check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
-    public = Listener(
-        bind_all(settings.host, settings.port, reserved=settings.supervised),
-        lambda: ProxyClientConnection(edge, service),
-        send_buffer=SEND_BUFFER_BYTES,
-        tls=server_tls(settings, life.on_reload),
-        handshakes=admission.handshakes(),
-    )
+    public = PublicListener(settings, life, edge, lambda: ProxyClientConnection(edge, service))
 
     async def drain() -> None:
         public.stop()

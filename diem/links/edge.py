@@ -44,6 +44,7 @@ from diem.process.limits import (
 )
 from diem.process.listeners import is_loopback, origin_allowed
 from diem.process.metrics import Sample
+from diem.process.shared_counts import SharedCounts
 from diem.protocol import messages
 from diem.protocol.codes import Close
 from diem.protocol.events import EventCache
@@ -170,13 +171,16 @@ class Admitted(NamedTuple):
 
 
 class Admission:
-    """Decides on opening handshakes; counts admitted connections and rate violations by address."""
+    """Decides on opening handshakes; counts admitted connections and rate violations by address.
 
-    def __init__(self, rules: AdmissionRules) -> None:
+    ``shared`` has the connections of all processes that share the port; None: it is not shared.
+    """
+
+    def __init__(self, rules: AdmissionRules, shared: SharedCounts | None = None) -> None:
         self._rules = rules
         self._addresses = ClientAddresses(rules.trusted_proxies)
         self._remembered = lru_cache(REMEMBERED_CALLERS)(self._check)
-        addresses = AddressTable(rules.address_limits)
+        addresses = AddressTable(rules.address_limits, shared=shared)
         self._quota = ConnectionQuota(addresses, rules.capacity, limits_loopback=rules.limit_loopback)
         self._violations: dict[str, tuple[int, float]] = {}
         self._explanations = AddressRateLimiter(EXPLANATIONS, EXPLANATIONS)
@@ -473,7 +477,9 @@ class Edge:
         """Answers of those with news, which gather more for some milliseconds."""
         self.pending_handshakes: dict[PendingConnection, None] = {}
         """Connections without a request yet, oldest first."""
-        self.ready = False
+        self._ready = False
+        self.on_readiness: Callable[[bool], None] = lambda _ready: None
+        """Called when :attr:`ready` has changed."""
         self.draining = False
         self.received: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
@@ -484,6 +490,17 @@ class Edge:
         """None unless traffic is recorded."""
         self.read_meters: ReadMeters | None = None
         """Counts the data that clients with API keys receive; None unless that is reported."""
+
+    @property
+    def ready(self) -> bool:
+        """True while clients are admitted."""
+        return self._ready
+
+    @ready.setter
+    def ready(self, ready: bool) -> None:
+        changed, self._ready = ready is not self._ready, ready
+        if changed:
+            self.on_readiness(ready)
 
     def publish_status(self, *, live: bool, since: str) -> None:
         """Send a changed ``status`` to every client; later ones get it after their ``welcome``."""

@@ -7,6 +7,7 @@ where other work fills them: thousands, perhaps a writer among them, would wait 
 """
 
 import asyncio
+import contextlib
 import errno
 import socket
 import ssl
@@ -207,8 +208,17 @@ class Listener:
         for sock in self._sockets:
             self._acceptors.append(BatchAcceptor(sock, self._factory, self._tls, self._handshakes))
 
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """The listening sockets."""
+        return self._sockets
+
     def stop(self) -> None:
         """Stop accepting connections; idempotent."""
+        for sock in self._sockets:
+            # Also where a supervisor has the same socket; already closed or stopped by it otherwise.
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
         while self._acceptors:
             self._acceptors.pop().stop()
         for sock in self._sockets:
@@ -224,6 +234,8 @@ EXHAUSTED_PAUSE_S: Final = 1.0
 MAX_TLS_HANDSHAKES: Final = 1024
 """TLS handshakes in progress, each for at most :data:`HANDSHAKE_TIMEOUT_S`; beyond, the oldest is aborted."""
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_PAUSED: Final = errno.EINVAL
+"""A supervisor has stopped the listening, until the next heartbeat."""
 
 _logger = structlog.get_logger(__name__)
 
@@ -324,9 +336,10 @@ class BatchAcceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _EXHAUSTED:
+                if error.errno not in {*_EXHAUSTED, _PAUSED}:
                     raise
-                _logger.warning("no connection can be accepted now", error=error.strerror)
+                if error.errno != _PAUSED:
+                    _logger.warning("no connection can be accepted now", error=error.strerror)
                 self._loop.remove_reader(self._listener)
                 self._pause = self._loop.call_later(EXHAUSTED_PAUSE_S, self._start)
                 return

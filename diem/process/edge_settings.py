@@ -106,6 +106,12 @@ class EdgeSettings(PublicSettings):
         "the Data Service's internal listener; of several, as those of it and its stand-by, the one that answers. "
         "Default: they are not counted.",
     )
+    shared_port: bool = Field(
+        default=False,
+        description="Whether other processes listen on the same public port, each with clients of its own "
+        "(SO_REUSEPORT): it listens only while it is ready, and limits of one address count the clients of all. "
+        "diem up sets it.",
+    )
     capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
 
 

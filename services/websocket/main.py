@@ -10,23 +10,22 @@ from diem.fanout.data_budget import DataBudget
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
 from diem.links.client_auth import ClientAuth
-from diem.links.edge import Admission, Edge, EdgeRules, HubService, admission_rules
+from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
 from diem.links.health import health_service
 from diem.links.interest import InterestReporter
-from diem.links.listener import Listener
 from diem.links.proxy_port import PATH as PROXY_PATH
 from diem.links.proxy_port import ProxyPort
+from diem.links.public_listener import PublicListener, admission
 from diem.links.read_reports import reporting
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process import metrics
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
-from diem.process.listeners import allow_connections, bind_all, check_bind
 from diem.process.metrics import Sample
-from diem.process.tls import LinkTls, server_tls
+from diem.process.tls import LinkTls
 from diem.protocol.codes import Close
 from diem.protocol.watermark import offset_of
 from diem.traffic.recording import recording
@@ -39,7 +38,6 @@ CHECK_EVERY_S: Final = 0.5
 HAND_OVER_SHARE: Final = 0.6
 """Share of the drain time for others to take over the partitions of a group's server, before closing clients."""
 HAND_OVER_CHECK_S: Final = 0.25
-SEND_BUFFER_BYTES: Final = 64 * 1024
 
 
 async def main(settings: Settings, life: Lifecycle) -> None:
@@ -55,8 +53,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     )
     clock = SystemClock()
     auth = ClientAuth.of(settings, clock)
-    admission = Admission(admission_rules(settings))
-    edge = Edge(hub.fanout, admission, _edge_rules(settings, name), HubService(hub), auth)
+    edge = Edge(hub.fanout, admission(settings, settings.number), _edge_rules(settings, name), HubService(hub), auth)
     server = WebSocketServer(hub, edge, clock, ownership)
     proxies = ProxyPort(edge, hub)
     link_tls = LinkTls(settings.internal_ca_file)
@@ -65,17 +62,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     reporter = InterestReporter(
         hub.fanout.registry, settings.interest_url, key, sockets=settings.internal_sockets, tls=link_tls
     )
-
-    allow_connections(settings.capacity)
-    check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
-    tls = server_tls(settings, life.on_reload)
-    public = Listener(
-        bind_all(settings.host, settings.port, reserved=settings.supervised),
-        lambda: EdgeConnection(edge),
-        send_buffer=SEND_BUFFER_BYTES,
-        tls=tls,
-        handshakes=admission.handshakes(),
-    )
+    public = PublicListener(settings, life, edge, lambda: EdgeConnection(edge))
 
     async def drain() -> None:
         public.stop()

@@ -14,7 +14,7 @@ from diem.errors import ConfigurationError, did_you_mean
 
 TABLE: Final = "system"
 OF_ONE_COMMAND: Final = frozenset(
-    {"admin_port", "brokers", "free_ports", "pages", "quiet", "mode", "time_factor", "websocket_port"}
+    {"admin_port", "brokers", "free_ports", "nginx", "pages", "quiet", "mode", "time_factor", "websocket_port"}
     | {"config_dir", "database_url", "hosts", "out", "program", "standby", "user"}
 )
 """Options of only one of the two commands, ignored by the other."""

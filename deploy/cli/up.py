@@ -104,6 +104,14 @@ def up(
             help="Port of the operator page, which is for this machine only; 0: no such page. Default: 8090.",
         ),
     ] = None,
+    nginx: Annotated[
+        bool | None,
+        typer.Option(
+            hidden=True,
+            help="Whether nginx stands in front of several servers or composites, with everything at one port, or they "
+            "share a port (Linux). Default: nginx.",
+        ),
+    ] = None,
     free_ports: Annotated[
         bool, typer.Option(hidden=True, help="Use any free ports instead of the documented ones.")
     ] = False,
@@ -162,10 +170,11 @@ def up(
         private = (state_dir, file, *secrets)
         check_pages(pages, (path for path in private if path is not None), "--pages")
     public, port = _public(listen, port, tls_certificate, tls_key, origin or [])
+    count = servers if servers is not None else DEFAULT_SERVERS.get(mode, 1)
     options = plan.Options(
         mode,
         state_dir.absolute(),
-        scaling=plan.Scaling(servers if servers is not None else DEFAULT_SERVERS.get(mode, 1), max_servers, clones),
+        scaling=plan.Scaling(count, max_servers, clones, balancers=int(_has_nginx(mode, nginx))),
         clients=clients_of(public, front_proxy, anonymous, clients_per_address, file),
         content=plan.Content(
             # The Data Service has the variable itself.
@@ -198,6 +207,14 @@ def _public(
         names = certificate_names(certificate)
     public = plan.PublicAddress(address, _absolute(certificate), _absolute(key), plan.parse_origins(origins), names)
     return public, port if given is None else given
+
+
+def _has_nginx(mode: plan.Mode, nginx: bool | None) -> bool:
+    """Return whether nginx stands in front. Raises ``BadTopology``."""
+    if nginx and not mode.behind_nginx:
+        modes = ", ".join(each for each in plan.Mode if each.behind_nginx)
+        raise plan.BadTopology(f"--nginx is for --mode {modes}, not {mode}")
+    return nginx is not False
 
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:
@@ -239,7 +256,7 @@ def _up(
     slots = plan.slots(options.mode, size)
     plan.check_settings(options.settings, [slot.name for slot in slots])
     fixed = plan.fixed_ports(slots, port, websocket_port)
-    launch.check_prerequisites(options.mode, options.kafka.local_brokers)
+    launch.check_prerequisites(options)
     if options.kafka.topic is not None:
         launch.check_kafka_client(options.mode)
     state = StateDir(options.state_dir)
@@ -284,7 +301,7 @@ def _up(
                 ).run(life),
             )
         finally:
-            launch.clean(options.mode, options.state_dir)
+            launch.clean(options)
 
 
 def _operator_page(

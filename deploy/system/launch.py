@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from deploy.topology import Clients, Mode, Ports, Programs
+from deploy.topology import Clients, Mode, Options, Ports, Programs
 from deploy.topology.kafka_users import directory_of
 from diem.errors import ConfigurationError, DiemError
 from diem.process.addresses import HOST
@@ -23,13 +23,14 @@ class PreparationFailed(ConfigurationError):
     """A prerequisite of the mode is unavailable; nothing was started."""
 
 
-def check_prerequisites(mode: Mode, brokers: int) -> None:
-    """Check that the programs of a mode with so many local brokers are installed.
+def check_prerequisites(options: Options) -> None:
+    """Check that the programs of a system are installed.
 
     Raises:
         ConfigurationError: one is missing, with the remedy.
     """
-    if mode.behind_nginx:
+    mode = options.mode
+    if options.behind_nginx:
         try:
             from deploy import nginx  # noqa: PLC0415  # what renders its configuration is an extra
         except ImportError:
@@ -37,7 +38,7 @@ def check_prerequisites(mode: Mode, brokers: int) -> None:
         nginx.find()
     if mode.uses_kafka:
         check_kafka_client(mode)
-        if brokers:
+        if options.kafka.local_brokers:
             from deploy.kafka import java  # noqa: PLC0415  # only for modes with local brokers
 
             java.find()
@@ -66,7 +67,7 @@ def prepare(
         ConfigurationError: a program or the jars are unavailable, or existing data is of another cluster.
     """
     others: dict[str, tuple[str, ...]] = {}
-    if mode.behind_nginx:
+    if all_of("nginx", ports):
         others["nginx"] = pdeathsig_command(_nginx(mode, state_dir / "nginx", ports, clients, caches=caches))
     if brokers := all_of("kafka", ports):
         argvs = _brokers(directory_of(state_dir), brokers, progress)
@@ -74,12 +75,12 @@ def prepare(
     return Programs(command(), others)
 
 
-def clean(mode: Mode, state_dir: Path) -> None:
+def clean(options: Options) -> None:
     """Remove files that no later run uses."""
-    if mode.behind_nginx:
+    if options.behind_nginx:
         from deploy import nginx  # noqa: PLC0415  # see ``check_prerequisites``
 
-        nginx.remove_cache(state_dir / "nginx")
+        nginx.remove_cache(options.state_dir / "nginx")
 
 
 def _not_installed(package: str, mode: Mode) -> PreparationFailed:

@@ -296,6 +296,10 @@ class Up:
             case "killed":
                 self._events.add(event.name, "did not stop in time and was killed")
                 self._terminal.warn(f"{event.name} did not stop in time and was killed")
+            case "silent":
+                self._events.add(event.name, "does not respond: new clients connect to others")
+            case "resumed":
+                self._events.add(event.name, "responds again")
             case "hung":
                 text = f"hung for {self._hung_after_s:g} s and was killed"
                 self._events.add(event.name, text)

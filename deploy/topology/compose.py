@@ -45,7 +45,7 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
     size = sizes_of(options)
     wanted = slots(mode, size)
     check_settings(options.settings, [slot.name for slot in wanted])
-    page = _client_address(ports["nginx" if mode.behind_nginx else "data"], options)
+    page = _client_address(ports["nginx" if options.behind_nginx else "data"], options)
     metadata = [ports["metadata"]] if mode is Mode.Z_CLIENT else []
     secure = "s" if options.clients.public.certificate else ""
     return Topology(
@@ -57,7 +57,7 @@ def compose(options: Options, ports: Mapping[str, Ports], programs: Programs) ->
         pairs=size.servers if mode.edge == "composite" else 0,
         page_url=f"http{secure}://{page}/",
         rest_url=f"http{secure}://{page}/v1",
-        websocket_urls=tuple(f"ws{secure}://{_client_address(own, options)}/ws" for own in _edges(mode, ports)),
+        websocket_urls=tuple(f"ws{secure}://{_client_address(own, options)}/ws" for own in _edges(options, ports)),
         metadata_urls=tuple(f"http{secure}://{_client_address(own, options)}/v1" for own in metadata),
         public=options.clients.public,
     )
@@ -94,7 +94,7 @@ def _plan(slot: Slot, options: Options, ports: Mapping[str, Ports], programs: Pr
         internal_url=f"http://{own.internal_address}" if _readiness(slot) is Readiness.READYZ else None,
         readiness=_readiness(slot),
         sweep=slot.process == "nginx",  # its workers survive it and hold the port
-        reloads=options.clients.public.certificate is not None and options.mode.admits(slot.process),
+        reloads=options.clients.public.certificate is not None and options.admits(slot.process),
         clone=_clone(slot, options.mode),
     )
 
@@ -147,8 +147,8 @@ def _given(slot: Slot, options: Options, ports: Mapping[str, Ports]) -> Mapping[
 
 def _listener(slot: Slot, options: Options) -> dict[str, str | None]:
     """Return the address of the public listener, and its certificate."""
-    if not options.mode.admits(slot.process):
-        return {} if options.mode.behind_nginx else {"HOST": HOST}
+    if not options.admits(slot.process):
+        return {} if options.behind_nginx else {"HOST": HOST}
     public = options.clients.public
     at_both = public.listen == HOST and options.clients.is_local
     return {
@@ -166,7 +166,7 @@ def _readiness(slot: Slot) -> Readiness:
 def _public_url(slot: Slot, own: Ports, options: Options) -> str | None:
     if own.public is None or slot.process == "kafka":
         return None
-    public = options.clients.public if options.mode.admits(slot.process) else PublicAddress()
+    public = options.clients.public if options.admits(slot.process) else PublicAddress()
     at = f"{'s' if public.certificate else ''}://{_client_address(own, options, public)}"
     return f"ws{at}/ws" if slot.process in _RESOLVED else f"http{at}/"
 
@@ -189,9 +189,12 @@ def shared(options: Options) -> dict[str, str | None]:
     }
 
 
-def _edges(mode: Mode, ports: Mapping[str, Ports]) -> list[Ports]:
-    """Return the processes to which clients may connect."""
-    return [ports["nginx"]] if mode.behind_nginx else all_of(mode.edge, ports)
+def _edges(options: Options, ports: Mapping[str, Ports]) -> list[Ports]:
+    """Return the processes to which clients may connect; one of those that share a port."""
+    if options.behind_nginx:
+        return [ports["nginx"]]
+    found = all_of(options.mode.edge, ports)
+    return found[:1] if options.mode.behind_nginx else found
 
 
 def _client_address(own: Ports, options: Options, public: PublicAddress | None = None) -> str:
@@ -201,7 +204,7 @@ def _client_address(own: Ports, options: Options, public: PublicAddress | None =
 
 def _location(own: Ports, scheme: str, path: str, options: Options) -> dict[str, object]:
     """Return the location of a process for pages: a port of their own address, or a URL on another host."""
-    if own.name is None or options.mode.behind_nginx:
+    if own.name is None or options.behind_nginx:
         return {"port": own.public, "path": path}
     # A front proxy with TLS passes the port on.
     public = options.clients.public
@@ -211,11 +214,11 @@ def _location(own: Ports, scheme: str, path: str, options: Options) -> dict[str,
 
 
 def _data(options: Options, ports: Mapping[str, Ports]) -> dict[str, str | None]:
-    edges = [_location(own, "ws", "/ws", options) for own in _edges(options.mode, ports)]
+    edges = [_location(own, "ws", "/ws", options) for own in _edges(options, ports)]
     if options.clients.front_proxies and options.clients.public.own_origins and len(edges) == 1:
         # Clients connect to the front proxy, which forwards /ws; by any of its names, or below a path.
         edges = [{"url": f"ws{options.clients.public.own_origins[0].removeprefix('http')}/ws", **AT_PAGE}]
-    elif options.mode.behind_nginx:
+    elif options.behind_nginx:
         edges = [{**each, **AT_PAGE} for each in edges]
     is_found, served = options.mode is Mode.Z_CLIENT, options.kafka.topic is not None
     return {
@@ -312,8 +315,8 @@ def _own_keys(options: Options, ports: Mapping[str, Ports], own: Ports) -> list[
 def _edge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str, str | None]:
     """Return the settings for admitting clients."""
     clients = options.clients
-    trusted = clients.trusts_loopback(options.mode)
-    has_origins = options.mode.behind_nginx or clients.public != PublicAddress() or clients.origins
+    trusted = clients.trusts_loopback(behind_nginx=options.behind_nginx)
+    has_origins = options.behind_nginx or clients.public != PublicAddress() or clients.origins
     return {
         **clients.access.values(_own_keys(options, ports, ports[slot.name]), trusts_loopback=trusted),
         "PAGE_PORT": str(ports["data"].public),
@@ -323,6 +326,7 @@ def _edge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str,
         "RETAINED_DATA_BYTES": str(SERVED_BYTES) if options.kafka.topic is not None else None,
         "CONNECTIONS_PER_ADDRESS": None if clients.per_address is None else str(clients.per_address),
         "LIMIT_LOOPBACK": json.dumps(clients.limits_loopback),
+        "SHARED_PORT": "true" if slot.shares_port else None,
         # The page on the Data Service's own port, without TLS, is allowed by PAGE_PORT.
         "ORIGINS": json.dumps(_client_origins(options, ports)) if has_origins else None,
         "TRUSTED_PROXIES": _list(_trusted_proxies(options, ports)),
@@ -331,11 +335,11 @@ def _edge(options: Options, ports: Mapping[str, Ports], slot: Slot) -> dict[str,
 
 def _client_origins(options: Options, ports: Mapping[str, Ports]) -> tuple[str, ...]:
     """Return the origins of pages that may connect."""
-    own = options.clients.public.page_origins(ports["nginx" if options.mode.behind_nginx else "data"].public)
+    own = options.clients.public.page_origins(ports["nginx" if options.behind_nginx else "data"].public)
     return tuple(dict.fromkeys((*own, *options.clients.origins)))
 
 
 def _trusted_proxies(options: Options, ports: Mapping[str, Ports]) -> Sequence[str]:
     """Return the proxies in front of a process: nginx, which trusts the front proxies, or these."""
     balancers = list(dict.fromkeys(str(ip_network(own.host)) for own in all_of("nginx", ports)))
-    return balancers if options.mode.behind_nginx else options.clients.front_proxies
+    return balancers if options.behind_nginx else options.clients.front_proxies

@@ -28,6 +28,7 @@ class Slot(NamedTuple):
     """A process of a mode with its default ports; None means that it has no such listener.
 
     ``number`` counts within the clone: two clones of two servers are websocket-1 to -4, with numbers 1, 2, 1, 2.
+    ``shares_port``: all of its kind have one public port.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Slot(NamedTuple):
     public: int | None
     internal: int | None
     clone: int = 1
+    shares_port: bool = False
 
     def twin(self, process: str) -> str:
         """Return the name of the other process of the same pair."""

@@ -76,7 +76,7 @@ class Scaling:
     proxies: int = 1
     """Of mode z-proxy."""
     balancers: int = 1
-    """Of nginx, in modes behind it: all the same."""
+    """Of nginx, in modes behind it: all the same; 0: none, and servers share one port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +96,14 @@ class Clients:
     is_local: bool = True
     """True if all processes run on this machine, under ``diem up``."""
 
-    def trusts_loopback(self, mode: Mode) -> bool:
+    def trusts_loopback(self, *, behind_nginx: bool) -> bool:
         """Return whether clients with an address of this machine may need no token.
 
         Not if some processes are on other hosts. Not behind a front proxy: one without header fields would give its own
         address to all clients. And not if edges listen on a public address: their ``auto`` means ``off``, which must
         apply to the processes behind them.
         """
-        return self.is_local and not self.front_proxies and (mode.behind_nginx or is_loopback(self.public.listen))
+        return self.is_local and not self.front_proxies and (behind_nginx or is_loopback(self.public.listen))
 
     @property
     def limits_loopback(self) -> bool:
@@ -162,6 +162,15 @@ class Options:
     log_level: str = "info"
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Variables by process name, overriding the topology's."""
+
+    @property
+    def behind_nginx(self) -> bool:
+        """True if clients connect through nginx."""
+        return self.mode.behind_nginx and self.scaling.balancers > 0
+
+    def admits(self, process: str) -> bool:
+        """Return whether clients connect directly to processes of this kind."""
+        return process == "nginx" if self.behind_nginx else self.mode.serves(process)
 
     @property
     def traffic_sink(self) -> Traffic:

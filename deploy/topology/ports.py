@@ -18,12 +18,13 @@ def assign_ports(
     """Assign ports to every process: the fixed one of its name (public), else the next free one from its default.
 
     ``first`` maps a default port to the start of the search. ``reserve`` returns whether a port is free, and reserves
-    it. No port is assigned twice.
+    it. No port is assigned twice, except to processes that share it.
 
     Raises:
         PortInUse: a fixed port is not free, or no free one was found.
     """
     used: set[int] = set(fixed.values())
+    shared: dict[str, int] = {}
 
     def choose(default: int) -> int:
         port = next_free(default, first, lambda port: port not in used and reserve(port))
@@ -31,6 +32,8 @@ def assign_ports(
         return port
 
     def public(slot: Slot) -> int | None:
+        if slot.shares_port and slot.process in shared:
+            return shared[slot.process]
         if slot.name not in fixed:
             return None if slot.public is None else choose(slot.public)
         if not reserve(fixed[slot.name]):
@@ -40,7 +43,12 @@ def assign_ports(
     def internal(slot: Slot) -> int | None:
         return None if slot.internal is None else choose(slot.internal)
 
-    return {slot.name: Ports(public(slot), internal(slot)) for slot in wanted}
+    found = {}
+    for slot in wanted:
+        found[slot.name] = own = Ports(public(slot), internal(slot))
+        if slot.shares_port and own.public is not None:
+            shared[slot.process] = own.public
+    return found
 
 
 def next_free(default: int, first: Callable[[int], int], reserve: Callable[[int], bool]) -> int:
@@ -67,7 +75,8 @@ def fixed_ports(wanted: tuple[Slot, ...], page: int | None, websocket: int | Non
     """
     there = {slot.process for slot in wanted}
     edge = next(process for process in ("proxy", "composite", "websocket") if process in there)
-    edges = [slot.name for slot in wanted if slot.process == edge]
+    # Of those that share a port, the first one's.
+    edges = [slot.name for slot in wanted if slot.process == edge and (slot.number == 1 or not slot.shares_port)]
     fixed = {} if websocket is None else {name: websocket + count for count, name in enumerate(edges)}
     if page is not None:
         fixed["nginx" if any(slot.name == "nginx" for slot in wanted) else "data"] = page
@@ -82,7 +91,8 @@ def protectable(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports]) -> list[i
     Those prove knowledge of a user's password (SCRAM), so nobody can impersonate them.
     """
     own = [chosen[slot.name] for slot in wanted if slot.process != "kafka"]
-    return [port for ports in own for port in (ports.public, ports.internal) if port is not None]
+    # Without duplicates: several may share a port.
+    return list(dict.fromkeys(port for ports in own for port in (ports.public, ports.internal) if port is not None))
 
 
 def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: int) -> list[str]:
@@ -91,7 +101,7 @@ def moved_ports(wanted: tuple[Slot, ...], chosen: Mapping[str, Ports], servers: 
         f"port {slot.public} is taken: {slot.name} listens on {chosen[slot.name].public}"
         for slot in wanted
         if slot.public not in {None, chosen[slot.name].public}
-        and (slot.process not in SCALED or slot.number <= servers)
+        and (slot.process not in SCALED or slot.number <= (1 if slot.shares_port else servers))
     ]
 
 

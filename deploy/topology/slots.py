@@ -32,6 +32,7 @@ class Sizes(NamedTuple):
     data: int = 1
     proxies: int = 1
     balancers: int = 1
+    """0: servers share one port."""
     served: bool = False
     """A topic of other programs is served as it is: servers read it through bridges in any mode."""
 
@@ -107,11 +108,15 @@ def slots(mode: Mode, wanted: Sizes) -> tuple[Slot, ...]:
     }
     before, edge = mode.processes[:-1], mode.processes[-1]
     bridges = () if "bridge" in before or not wanted.served else ("bridge",)
-    return tuple(
+    found = tuple(
         _slot(process, number, wanted.max_servers)
         for process in (*before, *bridges, edge)
         for number in range(1, numbers.get(process, 1) + 1)
     )
+    if not mode.behind_nginx or wanted.balancers:
+        return found
+    shared = KINDS[edge].public
+    return tuple(each._replace(public=shared, shares_port=True) if each.process == edge else each for each in found)
 
 
 def _slot(process: str, number: int, each: int) -> Slot:

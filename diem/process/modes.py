@@ -71,7 +71,7 @@ class Mode(StrEnum):
 
     @property
     def behind_nginx(self) -> bool:
-        """True if clients connect through nginx, balanced over equal servers."""
+        """True if clients connect through nginx, balanced over equal servers, unless these share one port."""
         return "nginx" in self.processes
 
     @property
@@ -92,10 +92,6 @@ class Mode(StrEnum):
     def serves(self, process: str) -> bool:
         """Return whether processes of this kind serve clients, possibly behind nginx."""
         return process in {"data", self.edge} or (process == "metadata" and self is Mode.Z_CLIENT)
-
-    def admits(self, process: str) -> bool:
-        """Return whether clients connect directly to processes of this kind."""
-        return process == "nginx" if self.behind_nginx else self.serves(process)
 
 
 PROCESSES_OF: Final[Mapping[str, tuple[str, ...]]] = {
@@ -214,7 +210,7 @@ def _given(*names: str) -> dict[str, Value]:
 _CLIENTS: Final = _given(*ACCESS, "TLS_CERTIFICATE TLS_KEY ORIGINS TRUSTED_PROXIES PAGE_PORT CONNECTIONS_PER_ADDRESS")
 EDGE: Final = _CLIENTS | _given(
     *SENDERS,
-    "READS_URL SUBSCRIPTIONS CONNECTION_RATE_PER_ADDRESS LIMIT_LOOPBACK CONNECTIONS_PER_USER CAPACITY",
+    "READS_URL SUBSCRIPTIONS CONNECTION_RATE_PER_ADDRESS LIMIT_LOOPBACK CONNECTIONS_PER_USER CAPACITY SHARED_PORT",
 )
 """Settings for admitting clients and for the data sent to them."""
 _INTERNAL: Final[dict[str, Value]] = {

@@ -47,7 +47,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> list[Topology]:
     monkeypatch.setattr("deploy.cli.up.Up", Up)
     monkeypatch.setattr("diem.process.lifecycle.serve", serve)
     programs = Programs(("diem",), {"nginx": ("nginx",), "kafka-1": ("java",)})
-    monkeypatch.setattr(launch, "check_prerequisites", lambda _mode, _brokers: None)
+    monkeypatch.setattr(launch, "check_prerequisites", lambda _options: None)
     monkeypatch.setattr(launch, "prepare", lambda *_, **_parts: programs)
     return found
 

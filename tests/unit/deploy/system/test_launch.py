@@ -152,7 +152,7 @@ def test_state_directory_in_use_is_not_changed(starts: Starts, monkeypatch: pyte
 def test_mode_single_needs_no_other_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(nginx, "find", raising(AssertionError()))
     options = options_of(Mode.SINGLE, tmp_path)
-    launch.check_prerequisites(options.mode, options.kafka.local_brokers)
+    launch.check_prerequisites(options)
     assert prepared(options).others == {}
 
 
@@ -160,7 +160,7 @@ def test_cluster_elsewhere_needs_no_java(monkeypatch: pytest.MonkeyPatch, tmp_pa
     found_nginx(monkeypatch)
     monkeypatch.setattr(java, "find", raising(NoJava()))
     options = options_of(Mode.X, tmp_path, kafka=KafkaTopology(bootstrap_servers="h:1"))
-    launch.check_prerequisites(options.mode, options.kafka.local_brokers)
+    launch.check_prerequisites(options)
     assert list(prepared(options).others) == ["nginx"]
 
 
@@ -186,7 +186,7 @@ def test_nginx_has_a_cache_where_everybody_may_read_and_leaves_nothing_behind(
         written = (tmp_path / "state" / "nginx" / "nginx.conf").read_text()
         assert ("proxy_cache_path" in written) == caches
         assert len([*tmp_path.glob("diem-nginx-*"), *tmp_path.glob("state/nginx/cache")]) == caches
-    launch.clean(options.mode, options.state_dir)
+    launch.clean(options)
     assert [path.name for path in (tmp_path / "state" / "nginx").iterdir()] == ["nginx.conf"]
     assert not [*tmp_path.glob("diem-nginx-*")]
 
@@ -227,7 +227,7 @@ def test_other_partitioned_modes_need_brokers_and_no_nginx(
     monkeypatch.setattr(java, "find", lambda: Path("/java"))
     monkeypatch.setattr(program, "prepare", lambda _progress: KafkaProgram(Path("/java"), (Path("/a.jar"),), None))
     options = options_of(mode, tmp_path, 2)
-    launch.check_prerequisites(options.mode, options.kafka.local_brokers)
+    launch.check_prerequisites(options)
     assert list(prepared(options).others) == ["kafka-1"]
 
 
@@ -248,7 +248,7 @@ def test_missing_kafka_client_is_a_one_line_error(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(
         PreparationFailed, match=r"^mode x needs aiokafka, which is not installed: pip install 'diem\[kafka\]'$"
     ):
-        launch.check_prerequisites(Mode.X, 1)
+        launch.check_prerequisites(options_of(Mode.X))
 
 
 def test_missing_nginx_config_builder_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -256,4 +256,4 @@ def test_missing_nginx_config_builder_is_a_one_line_error(monkeypatch: pytest.Mo
     monkeypatch.delattr("deploy.nginx")
     monkeypatch.setitem(sys.modules, "nginx.config.api", None)
     with pytest.raises(PreparationFailed, match=r"^mode x-broadcast needs nginx-config-builder"):
-        launch.check_prerequisites(Mode.X_BROADCAST, 0)
+        launch.check_prerequisites(options_of(Mode.X_BROADCAST))

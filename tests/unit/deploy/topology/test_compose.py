@@ -337,7 +337,7 @@ def test_every_listener_is_bound_to_loopback(mode: Mode) -> None:
 def test_listeners_of_clients_are_at_both_addresses_of_localhost(mode: Mode) -> None:
     for each in topology(mode).processes:
         found = {value for name, value in each.env.items() if name == f"DIEM_{each.process.upper()}_HOST"}
-        assert found <= {"localhost" if mode.admits(each.process) else "127.0.0.1"}
+        assert found <= {"localhost" if options_of(mode).admits(each.process) else "127.0.0.1"}
 
 
 def test_configuration_file_is_passed_on_if_there_is_one() -> None:
@@ -467,3 +467,21 @@ def test_hot_endpoints_are_passed_to_the_publisher(mode: Mode) -> None:
     hot = topology(mode, kafka=CLUSTER, hot=("/a", "/b"))
     assert json.loads(env(hot, "data")["DIEM_DATA_HOT"]) == ["/a", "/b"]
     assert "DIEM_DATA_HOT" not in env(topology(mode, kafka=CLUSTER), "data")
+
+
+@pytest.mark.parametrize("mode", NGINX)
+def test_servers_share_a_port_without_nginx(mode: Mode) -> None:
+    of = topology(mode, 2 if mode is not Mode.ALL_TO_ALL else 1, balancers=0)
+    edges = [each for each in of.processes if each.process == mode.edge]
+    port = 8601 if mode is Mode.XZ else 8101
+    assert {each.ports.public for each in edges} == {port}
+    assert len({each.ports.internal for each in edges}) == len(edges) == 8
+    assert {each.env[f"DIEM_{mode.edge.upper()}_SHARED_PORT"] for each in edges} == {"true"}
+    assert "nginx" not in {each.process for each in of.processes}
+    assert (of.page_url, of.websocket_urls) == ("http://127.0.0.1:8080/", (f"ws://127.0.0.1:{port}/ws",))
+    assert json.loads(env(of, "data")["DIEM_DATA_WEBSOCKET_SERVERS"]) == [{"port": port, "path": "/ws"}]
+    assert of.client_urls(1) == of.websocket_urls
+
+
+def test_no_process_shares_a_port_behind_nginx() -> None:
+    assert not [name for each in topology(Mode.X).processes for name in each.env if name.endswith("_SHARED_PORT")]

@@ -94,3 +94,14 @@ def test_search_starts_at_the_documented_port_or_at_random_in_our_range() -> Non
     starts = {first(8080) for _ in range(20)}
     assert len(starts) > 10
     assert all(start in OWN_RANGE for start in starts)
+
+
+def test_processes_that_share_a_port_are_assigned_it_once() -> None:
+    wanted = slots(Mode.X_BROADCAST, sizes(Mode.X_BROADCAST, 2)._replace(balancers=0))
+    chosen = assign_ports(wanted, {}, start_at_default, all_but(8101))
+    assert {own.public for name, own in chosen.items() if name.startswith("websocket-")} == {8121}
+    assert moved_ports(wanted, chosen, 2) == ["port 8101 is taken: websocket-1 listens on 8121"]
+    assert protectable(wanted, chosen).count(8121) == 1
+    fixed = fixed_ports(wanted, 80, 81)
+    assert fixed == {"data": 80, "websocket-1": 81}
+    assert assign_ports(wanted, fixed, start_at_default, all_but())["websocket-8"].public == 81

@@ -9,6 +9,12 @@ from tests.support.patience import PATIENCE_S
 
 MINUS: Final = "\N{MINUS SIGN}"
 DASH: Final = "\N{EN DASH}"
+NO_WEBSOCKET: Final = """window.WebSocket = class {
+  constructor() { setTimeout(() => this.onclose?.({ code: 1006, reason: "" })); }
+  send() {}
+  close() {}
+};"""
+"""Script of a page whose network lets no WebSocket through."""
 
 
 async def open_page(

@@ -5,6 +5,7 @@ The client is the same in all modes; in z-client it asks first who has an endpoi
 
 import asyncio
 import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+EVENTS = {"Accept": "text/event-stream"}
 NOT_READING = 4.0
 """Seconds of writing to a client that does not read."""
 
@@ -36,20 +38,33 @@ async def test_subscribed_says_the_retained_version_and_each_later_update_follow
         assert list(update) == ["type", "endpoint", "version", "time"]
 
 
+def last_status(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the members of a poll that state the status in an answer: with another one it would not wait."""
+    everything, *single = [each for each in messages if each["type"] == "status"]
+    stale: set[str] = set()
+    for each in single:
+        (stale.difference_update if each["live"] else stale.update)(each["endpoints"])
+    return {"live": everything["live"], "stale": sorted(stale)}
+
+
 async def test_a_poll_is_answered_with_what_is_newer_at_once_or_with_the_next_update(mode: ModeUnderTest) -> None:
     name, other = await mode.together(2)
     version = (await mode.put(name))[name]
     known: dict[str, int | None] = {name: None, other: None}
+    told: dict[str, Any] = {}
     url = (await mode.owner(name)).replace("ws", "http", 1).replace("/ws", "/v1/updates")
 
     async def poll(wait: int) -> list[dict[str, Any]]:
-        answer = await mode.system.http.post(url, json={"endpoints": known, "wait": wait}, timeout=PATIENCE_S + wait)
+        answer = await mode.system.http.post(
+            url, json={"endpoints": known, "wait": wait} | told, timeout=PATIENCE_S + wait
+        )
         assert answer.status_code == 200, answer.text
         found: list[dict[str, Any]] = answer.json()["messages"]
         assert [each["type"] for each in found[:2]] == ["welcome", "status"]
         updates = {each["endpoint"]: each["version"] for each in found if each["type"] == "update"}
         assert updates.keys() <= known.keys()
         known.update(updates)
+        told.update(last_status(found))
         return found
 
     async with asyncio.timeout(PATIENCE_S):
@@ -69,10 +84,9 @@ async def test_a_poll_is_answered_with_what_is_newer_at_once_or_with_the_next_up
 async def test_a_stream_has_each_update(mode: ModeUnderTest) -> None:
     (name,) = mode.fresh()
     url = (await mode.owner(name)).replace("ws", "http", 1).replace("/ws", "/v1/updates")
-    headers = {"Accept": "text/event-stream"}
     async with (
         asyncio.timeout(PATIENCE_S),
-        mode.system.http.stream("GET", url, params={"endpoint": name}, headers=headers) as response,
+        mode.system.http.stream("GET", url, params={"endpoint": name}, headers=EVENTS) as response,
     ):
         events = (orjson.loads(line[6:]) async for line in response.aiter_lines() if line.startswith("data: "))
         async for event in events:
@@ -83,6 +97,51 @@ async def test_a_stream_has_each_update(mode: ModeUnderTest) -> None:
             async for event in events:
                 if event["type"] == "update" and event["version"] == version:
                     break
+
+
+async def members_by_poll(mode: ModeUnderTest, url: str, name: str) -> AsyncGenerator[list[str], None]:
+    body: dict[str, Any] = {"endpoints": {name: None}, "data": True}
+    while True:
+        answer = await mode.system.http.post(url, json=body, timeout=2 * PATIENCE_S)
+        assert answer.status_code == 200, answer.text
+        messages = answer.json()["messages"]
+        body |= last_status(messages)
+        for each in messages:
+            if each["type"] == "update":
+                body["endpoints"] = {name: each["version"]}
+                yield each["data"]["members"] if "data" in each else []
+
+
+async def members_by_stream(mode: ModeUnderTest, url: str, name: str) -> AsyncGenerator[list[str], None]:
+    query = {"endpoint": name, "data": "true"}
+    async with mode.system.http.stream("GET", url, params=query, headers=EVENTS) as response:
+        async for line in response.aiter_lines():
+            if line.startswith('data: {"type":"update"'):
+                event = orjson.loads(line[6:])
+                yield event["data"]["members"] if "data" in event else []
+
+
+async def until_members(found: AsyncGenerator[list[str], None], expected: list[str]) -> None:
+    async for members in found:
+        if members == expected:
+            return
+
+
+async def test_a_collection_is_live_by_poll_and_stream(mode: ModeUnderTest) -> None:
+    (parent,) = mode.fresh()
+    name = f"{parent}/"
+    url = (await mode.owner(name)).replace("ws", "http", 1).replace("/ws", "/v1/updates")
+    members = [f"{parent}/{each}" for each in "abc"]
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        contextlib.aclosing(members_by_poll(mode, url, name)) as polled,
+        contextlib.aclosing(members_by_stream(mode, url, name)) as streamed,
+    ):
+        for count in (1, 2, 3):
+            await mode.put(members[count - 1])
+            await asyncio.gather(*(until_members(way, members[:count]) for way in (polled, streamed)))
+        await mode.delete(members[0])
+        await asyncio.gather(*(until_members(way, members[1:]) for way in (polled, streamed)))
 
 
 async def test_who_holds_the_retained_version_is_told_nothing_before_the_next(mode: ModeUnderTest) -> None:

@@ -497,10 +497,12 @@ async def test_a_token_in_the_body_or_the_head_gives_its_rights_to_one_request()
         world.put("/a", "/b")
         for more in ({"token": token}, {}):
             headers = {} if more else {"Authorization": f"Bearer {token}"}
-            messages = await world.poll(endpoints={"/a": None, "/b": None}, headers=headers, **more)
+            names = dict.fromkeys(("/a", "/a/", "/b", "/b/"))
+            messages = await world.poll(endpoints=names, headers=headers, **more)
             assert kinds(messages) == ["welcome", "status", "authenticated", "subscribed", "update"]
             assert messages[0]["authenticated"] is True
-            assert messages[3]["rejected"]["/b"]["code"] == "forbidden"
+            rejected = messages[3]["rejected"]
+            assert {name: each["code"] for name, each in rejected.items()} == {"/b": "forbidden", "/b/": "forbidden"}
         answer = await world.client.post("/v1/updates", json={"endpoints": {"/a": None}})
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorised")
         assert world.edge.auth.authenticated == 0

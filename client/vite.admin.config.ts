@@ -5,7 +5,7 @@ import { defineConfig } from "vite";
  * shared with the public page, whose chunks stay as they are. It is built after that, into the same folder.
  */
 export default defineConfig({
-  base: "/",
+  base: "./",
   publicDir: false,
   build: {
     target: "es2022",

@@ -61,7 +61,7 @@ def make_app(pages: Path, sessions: Sessions, latest: Callable[[], Awaitable[byt
         Starlette(
             routes=[
                 Route("/", handlers.root, methods=["GET"]),
-                Route(PATH, handlers.page, methods=["GET"]),
+                Route(PATH, handlers.root, methods=["GET"]),
                 Route(f"{PATH}/", handlers.page, methods=["GET"]),
                 Route(LOGIN, handlers.login_form, methods=["GET"]),
                 Route(LOGIN, handlers.log_in, methods=["POST"]),
@@ -82,14 +82,16 @@ class _Handlers:
         self._sessions = sessions
         self._latest = latest
 
+    # All redirects are relative: a proxy may have the page below a path.
+
     async def root(self, _request: Request) -> Response:
-        """``GET /``: redirect to the page's path, the same as on the main address."""
-        return RedirectResponse(PATH, 307)
+        """``GET /`` and ``GET /admin``: redirect to the page, the same as on the main address."""
+        return RedirectResponse("admin/", 307)
 
     async def page(self, request: Request) -> Response:
-        """``GET /admin``: the page, or the sign-in."""
+        """``GET /admin/``: the page, or the sign-in."""
         if not self._is_signed_in(request):
-            return RedirectResponse(LOGIN, 303)
+            return RedirectResponse("login", 303)
         return _file(self._pages / "index.html")
 
     async def login_form(self, _request: Request) -> Response:
@@ -107,19 +109,20 @@ class _Handlers:
             token = self._sessions.open(key.strip())
         except WrongKey:
             _record(request, 401)
-            return RedirectResponse(f"{LOGIN}#wrong", 303)
+            return RedirectResponse("login#wrong", 303)
         except TooManyAttempts:
             _record(request, 429)
-            return RedirectResponse(f"{LOGIN}#later", 303)
-        answer = RedirectResponse(PATH, 303)
-        answer.set_cookie(_cookie(request), token, SESSION_S, path=PATH, httponly=True, samesite="strict")
+            return RedirectResponse("login#later", 303)
+        answer = RedirectResponse(".", 303)
+        # Without a path it is for the one of the browser's request, without ``/login``.
+        answer.set_cookie(_cookie(request), token, SESSION_S, path=None, httponly=True, samesite="strict")
         return answer
 
     async def log_out(self, request: Request) -> Response:
         """``POST /admin/logout``: end the session, not only its cookie."""
         self._sessions.close(_token(request))
-        answer = RedirectResponse(LOGIN, 303)
-        answer.delete_cookie(_cookie(request), path=PATH, httponly=True, samesite="strict")
+        answer = RedirectResponse("login", 303)
+        answer.set_cookie(_cookie(request), "", 0, path=None, httponly=True, samesite="strict")
         return answer
 
     async def document(self, request: Request) -> Response:

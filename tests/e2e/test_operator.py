@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -16,6 +17,8 @@ from diem.process.key_ring import KeyRing
 from metadata.plans.plan import Plan, encode
 from tests.e2e.axe import RULES, SCHEMES, violations
 from tests.support.kafka import SharedBroker, options_on
+from tests.support.nginx import front_nginx, needs_nginx
+from tests.support.ports import free_port
 from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
@@ -49,8 +52,8 @@ def url_of(system: Running) -> str:
     return str(system.described["urls"]["operator"])
 
 
-async def sign_in(page: Page, system: Running) -> None:
-    await page.goto(url_of(system))
+async def sign_in(page: Page, system: Running, url: str | None = None) -> None:
+    await page.goto(url or url_of(system))
     await page.get_by_label("Operator key").fill((system.state_dir / "operator.key").read_text().strip())
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_test_id("mode")).to_have_text("z-client")
@@ -101,12 +104,29 @@ async def test_sign_in_takes_the_key_and_ends_with_sign_out(browser: Browser, sy
     await expect(page.get_by_text("That is not the key.")).to_be_visible()
 
     await sign_in(page, system)
-    await expect(page).to_have_url(url_of(system))
+    await expect(page).to_have_url(f"{url_of(system)}/")
     assert await page.evaluate("document.cookie") == "", "scripts do not see the session"
     await page.get_by_role("button", name="Sign out").click()
     await expect(page).to_have_url(f"{url_of(system)}/login")
     await page.goto(url_of(system))
     await expect(page.get_by_label("Operator key")).to_be_visible()
+
+
+@needs_nginx
+async def test_a_proxy_of_the_same_machine_may_have_it_below_a_path(
+    browser: Browser, system: Running, tmp_path: Path
+) -> None:
+    port, own = free_port(), urlsplit(url_of(system)).netloc
+    location = f"location /ops/ {{ proxy_pass http://{own}/; proxy_set_header Host $http_host; }}"
+    async with front_nginx(tmp_path / "front", f"server {{ listen 127.0.0.1:{port}; {location} }}", port):
+        page = await (await browser.new_context()).new_page()
+        url = f"http://localhost:{port}/ops/admin/"
+        await sign_in(page, system, url)
+        await expect(page).to_have_url(url)
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page).to_have_url(f"{url}login")
+        await page.goto(url)
+        await expect(page.get_by_label("Operator key")).to_be_visible()
 
 
 async def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Browser, system: Running) -> None:

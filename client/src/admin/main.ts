@@ -66,7 +66,7 @@ async function refresh(): Promise<void> {
     show(overview);
   } catch (error) {
     if (error instanceof SignedOut) {
-      location.replace("/admin/login");
+      location.replace("login");
       return;
     }
     if (performance.now() - answeredAt >= SILENT_MS) {

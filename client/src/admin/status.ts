@@ -119,13 +119,12 @@ export interface Overview {
 /** The server does not know the session any more. */
 export class SignedOut extends Error {}
 
-const URL = "/admin/status.json";
 /** More than a poll takes whose processes hang. */
 const TIMEOUT_MS = 6_000;
 
 /** The current document. Throws {@link SignedOut}, and any other error when there is no answer. */
 export async function fetchOverview(): Promise<Overview> {
-  const response = await fetch(URL, { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
+  const response = await fetch("status.json", { cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) });
   if (response.status === 401) throw new SignedOut();
   if (!response.ok) throw new Error(`HTTP ${response.status}`);
   return (await response.json()) as Overview;

@@ -46,24 +46,24 @@ async def log_in(client: httpx.AsyncClient, key: str = KEY, origin: str | None =
 
 async def test_without_a_session_there_is_the_sign_in_and_nothing_else(browser: Browser) -> None:
     client = browser()
-    for path in ("/admin", "/admin/"):
-        answer = await client.get(path)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/admin/login")
+    answer = await client.get("/admin/")
+    assert (answer.status_code, answer.headers["location"]) == (303, "login")
     assert "sign in" in (await client.get("/admin/login")).text
     refused = await client.get("/admin/status.json")
     assert (refused.status_code, refused.json()["code"]) == (401, "signed_out")
-    assert (await client.get("/")).headers["location"] == "/admin"
+    for path in ("/", "/admin"):
+        assert (await client.get(path)).headers["location"] == "admin/"
 
 
 async def test_key_is_exchanged_for_a_cookie_that_scripts_and_other_sites_do_not_get(browser: Browser) -> None:
     client = browser()
     answer = await log_in(client)
-    assert (answer.status_code, answer.headers["location"]) == (303, "/admin")
+    assert (answer.status_code, answer.headers["location"]) == (303, ".")
     cookie = answer.headers["set-cookie"]
     assert re.match(r"diem_operator_8090=[\w-]{43}; ", cookie)
-    assert {"HttpOnly", "Path=/admin", "SameSite=strict", "Max-Age=43200"} <= set(cookie.split("; "))
+    assert {"HttpOnly", "SameSite=strict", "Max-Age=43200"} <= set(cookie.split("; "))
     assert KEY not in cookie
-    assert "overview" in (await client.get("/admin")).text
+    assert "overview" in (await client.get("/admin/")).text
     shown = await client.get("/admin/status.json")
     assert (shown.status_code, shown.json(), shown.headers["cache-control"]) == (
         200,
@@ -85,7 +85,7 @@ async def test_sign_out_ends_the_session_itself(browser: Browser) -> None:
     await log_in(client)
     cookies = dict(client.cookies)
     answer = await client.post("/admin/logout", headers={"Origin": HERE})
-    assert (answer.status_code, answer.headers["location"]) == (303, "/admin/login")
+    assert (answer.status_code, answer.headers["location"]) == (303, "login")
     assert (
         await browser().get("/admin/status.json", headers={"Cookie": "; ".join(f"{k}={v}" for k, v in cookies.items())})
     ).status_code == 401
@@ -94,17 +94,17 @@ async def test_sign_out_ends_the_session_itself(browser: Browser) -> None:
 async def test_wrong_keys_are_refused_and_many_of_them_slowly(browser: Browser) -> None:
     client = browser()
     for _ in range(WRONG_AT_ONCE):
-        assert (await log_in(client, "wrong")).headers["location"] == "/admin/login#wrong"
-    assert (await log_in(client, "wrong")).headers["location"] == "/admin/login#later"
+        assert (await log_in(client, "wrong")).headers["location"] == "login#wrong"
+    assert (await log_in(client, "wrong")).headers["location"] == "login#later"
     assert not client.cookies
-    assert (await log_in(client)).headers["location"] == "/admin"
+    assert (await log_in(client)).headers["location"] == "."
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8090", "localhost.evil.example", "", "[::2]:8090"])
 async def test_a_foreign_host_is_refused_on_every_path(browser: Browser, host: str) -> None:
     client = browser()
     await log_in(client)
-    for path in ("/admin", "/admin/login", "/admin/status.json", "/admin/assets/operator-abc.js"):
+    for path in ("/admin/", "/admin/login", "/admin/status.json", "/admin/assets/operator-abc.js"):
         assert (await client.get(path, headers={"Host": host})).status_code == 400
 
 
@@ -132,13 +132,13 @@ async def test_pages_of_other_ports_read_nothing_though_they_send_the_cookie(
     answer = await client.get("/admin/status.json", headers=fields)
     assert answer.status_code == 403
     assert "access-control-allow-origin" not in answer.headers
-    link = await client.get("/admin", headers={"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"})
+    link = await client.get("/admin/", headers={"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate"})
     assert link.status_code == 200
 
 
 async def test_every_answer_has_the_policies(browser: Browser) -> None:
     client = browser()
-    for path in ("/admin", "/admin/login", "/admin/status.json", "/admin/assets/operator-abc.js", "/nothing"):
+    for path in ("/admin/", "/admin/login", "/admin/status.json", "/admin/assets/operator-abc.js", "/nothing"):
         headers = (await client.get(path)).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -159,7 +159,7 @@ async def test_nothing_can_be_changed(browser: Browser) -> None:
     client = browser()
     await log_in(client)
     for method in ("PUT", "POST", "DELETE", "PATCH"):
-        for path in ("/admin", "/admin/status.json"):
+        for path in ("/admin/", "/admin/status.json"):
             assert (await client.request(method, path, headers={"Origin": HERE})).status_code == 405
 
 

@@ -13,7 +13,7 @@ from playwright.async_api import Browser, BrowserContext, Page
 
 from diem.protocol.page_config import Edges
 from tests.e2e.chromium import chromium
-from tests.e2e.page import becomes, shows_load
+from tests.e2e.page import NO_WEBSOCKET, becomes, shows_load
 from tests.support.certificates import Authority
 from tests.support.nginx import changed, documented, front_nginx, needs_nginx
 from tests.support.nss import trust
@@ -42,11 +42,6 @@ WATCH: Final = """async ([url, names]) => {
   window.diem = createDiem();
   for (const name of names) diem.watch(name, ({ points }) => (shown[name] = points[0].value));
 }"""
-NO_WEBSOCKET: Final = """window.WebSocket = class {
-  constructor() { setTimeout(() => this.onclose?.({ code: 1006, reason: "" })); }
-  send() {}
-  close() {}
-};"""
 
 
 class Front:
@@ -81,7 +76,7 @@ async def front(directory: Path, mode: str = "single") -> AsyncIterator[Front]:
             ("127.0.0.1:8101", urlsplit(system.websocket_urls[0]).netloc, 3),
         ):
             text = changed(text, usual, here, times)
-        if mode != "single":  # nginx of the system finds the servers itself
+        if mode in {"x-broadcast", "xz"}:  # nginx of the system finds the servers itself
             text = "\n".join(line for line in text.splitlines() if "location = /app/" not in line)
         cache = f"proxy_cache_path {own}/cache keys_zone=cdn:1m;"
         async with front_nginx(own, cache + text, port):
@@ -130,15 +125,21 @@ async def test_the_page_and_the_sdk_work_below_two_paths_at_two_names(app: Front
     assert errors == []
 
 
-@in_cluster("it starts a system of its own")
-async def test_one_location_is_enough_before_the_nginx_of_a_system(tmp_path: Path, context: BrowserContext) -> None:
-    async with front(tmp_path, "x-broadcast") as app:
+@in_cluster("it starts systems of its own")
+@pytest.mark.parametrize("mode", ["x-broadcast", "z-proxy", "xz"])
+async def test_other_modes_are_live_below_a_path_with_and_without_websocket(
+    tmp_path: Path, context: BrowserContext, mode: str
+) -> None:
+    async with front(tmp_path, mode) as app:
         await app.system.put({"/test/load": 100})
         page = await watching(context, app.url, "/test/load")
-        await becomes(page, "shown['/test/load'] === 100 && diem.updates.live.value.live")
-        await app.system.put({"/test/load": 200})
-        await becomes(page, "shown['/test/load'] === 200")
-        assert await page.evaluate("diem.updates.connection.value.transport") is None
+        await context.add_init_script(NO_WEBSOCKET)
+        other = await watching(context, app.url, "/test/load")
+        for value in (100, 200):
+            await app.system.put({"/test/load": value})
+            for each, transport in ((page, None), (other, "poll")):
+                await becomes(each, f"shown['/test/load'] === {value} && diem.updates.live.value.live")
+                assert await each.evaluate("diem.updates.connection.value.transport") == transport
 
 
 @pytest.mark.takes(1)

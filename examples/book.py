@@ -1,10 +1,10 @@
 import asyncio
 
-from diem.client import connect
+from diem.client import Client
 
 
 async def main() -> None:
-    async with connect("http://localhost:8080") as client:
+    async with Client("http://localhost:8080") as client:
         async for update in client.watch("/book/ACME"):
             print(update.data, flush=True)
 

@@ -1,4 +1,4 @@
-"""The Python client of DIEM: the library (:func:`connect`), and the parts it is made of. README.md is for its users.
+"""The Python client of DIEM: the library (:class:`Client`), and the parts it is made of. README.md is for its users.
 
 Reading order: ``deployment`` (the library); ``backoff`` (delays and rates), ``tokens``, ``http``, ``polling`` (without
 WebSocket), ``link`` (one connection), ``values`` (by kind), ``client`` (one server), ``fetches`` (data not sent with
@@ -11,7 +11,7 @@ It imports websockets, h11, orjson and the standard library alone: a contract of
 
 from diem.client.backoff import Timing
 from diem.client.client import BaseClient, Event, Kind, UpdatesClient
-from diem.client.deployment import Client, Closed, ConnectionLost, Problem, Rejected, RequestFailed, Update, connect
+from diem.client.deployment import Client, Closed, ConnectionLost, Rejected, RequestFailed, ServiceProblem, Update
 from diem.client.fetches import CompletedEvents, DataMissing, Fetch, FetchDelayed
 from diem.client.http import Unreachable
 from diem.client.partitioned import PartitionedClient
@@ -31,13 +31,12 @@ __all__ = [
     "FetchDelayed",
     "Kind",
     "PartitionedClient",
-    "Problem",
     "Rejected",
     "RequestFailed",
+    "ServiceProblem",
     "Timing",
     "TokenFunction",
     "Unreachable",
     "Update",
     "UpdatesClient",
-    "connect",
 ]

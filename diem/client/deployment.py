@@ -82,7 +82,7 @@ class RequestFailed(DiemError):
     detail: str
 
 
-class Problem(DiemError):
+class ServiceProblem(DiemError):
     """An endpoint's data cannot be fetched now, or a message of a server is wrong."""
 
     retriable = True
@@ -148,10 +148,22 @@ def _log(problem: DiemError) -> None:
 
 
 class Client:
-    """A client of one deployment; use :func:`connect`. For one event loop, not thread-safe.
+    """A client of one deployment, connected while its ``async with`` block runs. For one event loop, not thread-safe.
 
     Any number of iterations of :meth:`watch` share the connection, and the subscription of an endpoint. Each holds the
     latest of each endpoint that it wants, so a slow one conflates and never delays another.
+
+    Args:
+        url: of the deployment, as ``https://diem.example``; its ``/config.json`` names everything else.
+        token: a client token (a JWT), or a function, plain or ``async``, that returns one, called again before it
+            expires.
+        api_key: for requests of data; without ``token`` it also gets client tokens.
+        tls: context for ``https``; None: the system's authorities decide.
+        on_problem: called with problems that may pass; without it they are warnings of the logger ``diem.client``.
+        timing: delays; None: those of the protocol.
+
+    Raises:
+        ConfigurationError: ``url`` is not one.
     """
 
     def __init__(
@@ -303,7 +315,9 @@ class Client:
                     continue
                 named = [] if update.gone else [name for name in update.data["members"] if not name.endswith("/")]
                 if len(named) > MAX_MEMBERS:
-                    self._on_problem(Problem(f"{collection} has {len(named)} members: {MAX_MEMBERS} are watched"))
+                    self._on_problem(
+                        ServiceProblem(f"{collection} has {len(named)} members: {MAX_MEMBERS} are watched")
+                    )
                 members = set(named[:MAX_MEMBERS])
                 left = watch.names - members - {collection}
                 self._discard(watch, left)
@@ -399,7 +413,7 @@ class Client:
                         watch.rejected = Rejected(name, code, reason)
                         watch.wake.set()
             case "error":
-                self._on_problem(Problem(f"{name}: {event.message}" if name else event.message))
+                self._on_problem(ServiceProblem(f"{name}: {event.message}" if name else event.message))
         if event.kind == "closed":
             self._on_problem(ConnectionLost(event.code, event.message or "no connection"))
 
@@ -483,29 +497,3 @@ def _detail(answer: HttpAnswer) -> str:
         return str(orjson.loads(answer.body)["detail"])
     except (ValueError, KeyError, TypeError):
         return "no answer of DIEM"
-
-
-def connect(
-    url: str,
-    *,
-    token: str | TokenFunction | None = None,
-    api_key: str | None = None,
-    tls: ssl.SSLContext | None = None,
-    on_problem: Callable[[DiemError], object] = _log,
-    timing: Timing | None = None,
-) -> Client:
-    """Return a client of a deployment, for ``async with``, which connects and stays connected until the block is left.
-
-    Args:
-        url: of the deployment, as ``https://diem.example``; its ``/config.json`` names everything else.
-        token: a client token (a JWT), or a function, plain or ``async``, that returns one, called again before it
-            expires.
-        api_key: for requests of data; without ``token`` it also gets client tokens.
-        tls: context for ``https``; None: the system's authorities decide.
-        on_problem: called with problems that may pass; without it they are warnings of the logger ``diem.client``.
-        timing: delays; None: those of the protocol.
-
-    Raises:
-        ConfigurationError: ``url`` is not one.
-    """
-    return Client(url, token=token, api_key=api_key, tls=tls, on_problem=on_problem, timing=timing)

@@ -21,7 +21,7 @@ from diem.client.backoff import (
     retry_window_s,
     silence_limit_s,
 )
-from diem.client.polling import Connection, Fallback
+from diem.client.polling import Fallback, MessageConnection
 from diem.client.tokens import AUTH_ID, NoToken, TokenSource
 from diem.errors import DiemError
 from diem.process.backoff import Backoff
@@ -416,10 +416,10 @@ class ClientLink:
                     task.cancel()
                 await asyncio.wait(tasks)
 
-    def _dial(self, url: str) -> AbstractAsyncContextManager[Connection]:
+    def _dial(self, url: str) -> AbstractAsyncContextManager[MessageConnection]:
         return self._fallback.dial(url, self._welcomed)
 
-    async def _next(self, connection: Connection) -> bytes:
+    async def _next(self, connection: MessageConnection) -> bytes:
         """Return the next message. Raises ``TimeoutError`` if the server is silent."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._silence_s):
@@ -428,7 +428,7 @@ class ClientLink:
         async with asyncio.timeout(self._timing.late_s):
             return await connection.recv(decode=False)
 
-    async def _present_tokens(self, connection: Connection, tokens: TokenSource) -> None:
+    async def _present_tokens(self, connection: MessageConnection, tokens: TokenSource) -> None:
         """Present the token after the ``welcome``, and again whenever it is replaced."""
         await self._welcomed.wait()
         with contextlib.suppress(ConnectionClosed):
@@ -446,12 +446,12 @@ class ClientLink:
             while True:
                 await self._present(connection, await tokens.replaced(self._presented))
 
-    async def _present(self, connection: Connection, token: str) -> None:
+    async def _present(self, connection: MessageConnection, token: str) -> None:
         self._presented = token
         self._buckets.charge(self._server, 0, asyncio.get_running_loop().time())
         await connection.send(orjson.dumps({"type": "auth", "id": AUTH_ID, "token": token}), text=True)
 
-    async def _write(self, connection: Connection) -> None:
+    async def _write(self, connection: MessageConnection) -> None:
         """Send missing requests within the server's rate; those that accumulate meanwhile become one message."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(ConnectionClosed):

@@ -57,7 +57,7 @@ class Transport(Protocol):
         ...
 
 
-class Connection(Protocol):
+class MessageConnection(Protocol):
     """The part of a WebSocket that links use."""
 
     @property
@@ -104,7 +104,7 @@ class Fallback:
         return self._is_used
 
     @contextlib.asynccontextmanager
-    async def dial(self, url: str, welcomed: asyncio.Event) -> AsyncIterator[Connection]:
+    async def dial(self, url: str, welcomed: asyncio.Event) -> AsyncIterator[MessageConnection]:
         """Open a connection to ``url``; ``welcomed`` is set once its server has sent ``welcome``."""
         if self._is_used:
             async with self._polled(url) as polled:

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosedError, InvalidHandshake
 from websockets.frames import Close
 
 from diem.client.link import ClientLink
-from diem.client.polling import Connection
+from diem.client.polling import MessageConnection
 from tests.load import wire
 from tests.load.deflate import OFFER, Deflate
 
@@ -57,7 +57,7 @@ class RecordedLink(ClientLink):
     """The link of a client that records its history."""
 
     @asynccontextmanager
-    async def _dial(self, url: str) -> AsyncIterator[Connection]:
+    async def _dial(self, url: str) -> AsyncIterator[MessageConnection]:
         history = cast("History", self._listener)
         link = self._connection(history, url)
         try:
@@ -66,14 +66,14 @@ class RecordedLink(ClientLink):
             history.refused += 1
             raise
         try:
-            yield cast("Connection", link)
+            yield cast("MessageConnection", link)
         finally:
             link.close()
 
     def _connection(self, history: History, url: str) -> "Link":
         return WebSocketConnection(history, url, self._origin or "")
 
-    async def _next(self, connection: Connection) -> bytes:
+    async def _next(self, connection: MessageConnection) -> bytes:
         """Return the next message that is no update. Raises ``TimeoutError`` if no frame comes, not even an update."""
         link = cast("Link", connection)
         while (left_s := link.last_received + self._silence_s - monotonic()) > 0:

@@ -14,7 +14,7 @@ import httpx
 import orjson
 import pytest
 
-from diem.client import connect
+from diem.client import Client
 from tests.support.nginx import needs_nginx
 from tests.support.obstacles import Obstacle, proxy
 from tests.support.patience import until
@@ -47,7 +47,7 @@ async def python(url: str) -> AsyncIterator[Watcher]:
     watcher = Watcher()
 
     async def watch() -> None:
-        async with connect(url, on_problem=lambda _: None) as client:
+        async with Client(url, on_problem=lambda _: None) as client:
             async for update in client.watch(*NAMES):
                 watcher.received(update.endpoint, update.version)
                 watcher.is_websocket = client.transport == "websocket"

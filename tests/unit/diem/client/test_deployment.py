@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from diem.client import Client, ConnectionLost, DataMissing, Problem, Rejected, Update, connect
+from diem.client import Client, ConnectionLost, DataMissing, Rejected, ServiceProblem, Update
 from diem.client.backoff import Timing
 from diem.errors import ConfigurationError, DiemError
 from diem.protocol.endpoints import BadName
@@ -38,7 +38,7 @@ class Deployed(NamedTuple):
     """Of requests for data."""
 
     def client(self, **options: Any) -> Client:
-        return connect(self.url, timing=QUICK, **options)
+        return Client(self.url, timing=QUICK, **options)
 
 
 @asynccontextmanager
@@ -137,7 +137,7 @@ async def test_a_lost_connection_is_a_problem_and_no_longer_live_and_the_watch_g
     ]
     async with serving(Starlette(routes=routes)) as port:
         url = f"http://127.0.0.1:{port}/"
-        async with connect(url, timing=QUICK, on_problem=problems.append) as client:
+        async with Client(url, timing=QUICK, on_problem=problems.append) as client:
             updates = client.watch("/a", liveness=True)
             task = asyncio.create_task(first(updates))
             await until(lambda: server.held == {"/a"})
@@ -198,21 +198,21 @@ async def test_get_returns_the_current_version_with_the_key_and_names_what_is_mi
 
 async def test_a_deployment_that_is_down_at_first_is_tried_again(tmp_path: Path) -> None:
     problems: list[DiemError] = []
-    async with connect(f"http://127.0.0.1:{free_port()}", timing=QUICK, on_problem=problems.append):
+    async with Client(f"http://127.0.0.1:{free_port()}", timing=QUICK, on_problem=problems.append):
         await until(lambda: len(problems) > 1)
     assert {type(problem).__name__ for problem in problems} == {"Unreachable"}
     assert problems[0].retriable
-    assert not isinstance(problems[0], Problem)
+    assert not isinstance(problems[0], ServiceProblem)
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ws://localhost/ws", "http:///"])
 def test_an_address_of_no_deployment_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="http://localhost:8080"):
-        connect(url)
+        Client(url)
 
 
 def test_a_bad_name_is_refused_when_it_is_watched() -> None:
-    client = connect("http://localhost")
+    client = Client("http://localhost")
     with pytest.raises(BadName):
         client.watch("load")
     with pytest.raises(ConfigurationError, match="did you mean /load/"):

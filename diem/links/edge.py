@@ -142,7 +142,7 @@ def admission_rules(settings: EdgeSettings) -> AdmissionRules:
     )
 
 
-class Source(NamedTuple):
+class RequestSource(NamedTuple):
     """The fields of a request on which the rights of its client depend."""
 
     origin: str | None = None
@@ -221,7 +221,7 @@ class Admission:
         return (peer, TWO_ORIGINS) if source is None else self.admit_from(peer, source, now)
 
     def admit_from(
-        self, peer: str, source: Source, now: float, *, arriving: bool = True
+        self, peer: str, source: RequestSource, now: float, *, arriving: bool = True
     ) -> tuple[str, Admitted | RefusedClient]:
         """Do the same for a parsed request.
 
@@ -255,7 +255,7 @@ class Admission:
         wait_s = self._explanations.take(address, now)
         return address, by_rate_of_requests(math.ceil(wait_s)) if wait_s else None
 
-    def _check(self, peer: str, source: Source) -> _Caller:
+    def _check(self, peer: str, source: RequestSource) -> _Caller:
         """Return the client's address and rights, or the reason why it may not connect."""
         rules, (origin, forwarded_for, relayed) = self._rules, source
         address = self._addresses.resolve(peer, forwarded_for, relayed=relayed)
@@ -309,10 +309,10 @@ def _forwarded(headers: Headers) -> tuple[str | None, bool]:
     return ", ".join(hops) if hops else None, "Forwarded" in headers or "Via" in headers
 
 
-def _source(headers: Headers) -> Source | None:
+def _source(headers: Headers) -> RequestSource | None:
     """Return the source of a handshake; None if it has two origins."""
     try:
-        return Source(headers.get("Origin"), *_forwarded(headers))
+        return RequestSource(headers.get("Origin"), *_forwarded(headers))
     except MultipleValuesError:
         return None
 

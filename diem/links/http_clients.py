@@ -17,7 +17,7 @@ from diem.fanout.read_meter import UNMETERED, ReadMeter
 from diem.fanout.session import Session
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused
-from diem.links.edge import Edge, EdgeRules, Source, fetch_window_ms
+from diem.links.edge import Edge, EdgeRules, RequestSource, fetch_window_ms
 from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import Reply
 from diem.links.refusals import Cause, RefusedClient, readable
@@ -103,7 +103,7 @@ class HttpClient(AdmittedClient):
 
     # Admission
 
-    def admit(self, peer: str, source: Source, host: str) -> Reply | None:
+    def admit(self, peer: str, source: RequestSource, host: str) -> Reply | None:
         """Admit the client; return the answer to one that is refused, which must be released nevertheless."""
         edge, now = self._edge, self._exchange.loop.time()
         origin = self._origin = source.origin

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 import h11
 
 from diem.links.connection import HIGH_WATER_BYTES
-from diem.links.edge import Edge, Source
+from diem.links.edge import Edge, RequestSource
 from diem.links.fast_path import RequestHead, parse_head
 from diem.links.http_clients import EventStream, LongPoll
 from diem.links.listener import HANDSHAKE_TIMEOUT_S, MAX_HEAD_BYTES, Reply
@@ -56,7 +56,7 @@ def is_request(data: bytes) -> bool | None:
 class UpdatesHead(NamedTuple):
     """The head of a request for updates."""
 
-    source: Source
+    source: RequestSource
     host: str
     request: UpdatesRequest | MessageError | None
     """None: it is in the body."""
@@ -280,7 +280,7 @@ def _read_head(data: bytes, limit: int) -> UpdatesHead | Reply:
         return _problem(404, ErrorCode.BAD_MESSAGE, f"updates are at {PATH}")
     authorization = fields.get("authorization", "")
     return UpdatesHead(
-        Source(
+        RequestSource(
             intern(fields["origin"]) if "origin" in fields else None,
             fields.get("x-forwarded-for"),
             "forwarded" in fields or "via" in fields,

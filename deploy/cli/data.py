@@ -248,10 +248,8 @@ def delete_command(
 
 
 def _writable(endpoint: str, state_dir: Path, url: str | None) -> DataService:
-    """Return the service for writes of an endpoint. Raises ``BadName`` for one that nobody may write."""
-    if "*" not in endpoint:
-        # The service knows whether there is one of an earlier release.
-        endpoints.check_written(endpoint)
+    """Return the service for writes of an endpoint, which may be an old one with ``*``. Raises ``BadName``."""
+    endpoints.check_single(endpoint)
     return data_service(StateDir(state_dir), url)
 
 

@@ -53,17 +53,26 @@ def check(name: str) -> str:
     return name
 
 
-def check_written(name: str) -> str:
-    """Return ``name`` if it is that of an endpoint which is written: not of a collection, and without ``*``.
-
-    Endpoints with ``*`` that earlier releases accepted are read as others.
+def check_single(name: str) -> str:
+    """Return ``name`` if it is that of an endpoint with data of its own, not of a collection.
 
     Raises:
-        BadName: as :func:`check`, or it ends with a slash, or has a ``*``.
+        BadName: as :func:`check`, or it ends with a slash.
     """
     if is_collection(check(name)):
         raise BadName(name, "it ends with '/', as collections do, which list their members by themselves")
-    if "*" in name:
+    return name
+
+
+def check_written(name: str) -> str:
+    """Return ``name`` if a new endpoint may have it: that of a single one, without ``*``.
+
+    Endpoints with ``*`` that earlier releases accepted are read and written as others.
+
+    Raises:
+        BadName: as :func:`check_single`, or it has a ``*``.
+    """
+    if "*" in check_single(name):
         raise BadName(name, "'*' is no wildcard: subscribe to the collection, the name up to a '/', for all below it")
     return name
 

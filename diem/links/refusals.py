@@ -16,7 +16,7 @@ import orjson
 
 from diem.links.listener import Reply
 from diem.process.limits import AdmissionResult
-from diem.process.listeners import canonical_origin, is_of_this_machine
+from diem.process.listeners import is_of_this_machine, web_origin
 
 MEDIA_TYPE: Final = "application/problem+json"
 LIMIT_RETRY_AFTER_S: Final = 10
@@ -101,7 +101,7 @@ def foreign_origin(origin: str) -> str:
     it a complete option.
     """
     try:
-        origin = canonical_origin(origin)
+        origin = web_origin(origin)
     except ValueError:
         origin = ""
     if len(origin) > MAX_ORIGIN or not _PLAIN.fullmatch(origin):

@@ -216,17 +216,26 @@ def bind_error(host: str, port: int, error: OSError) -> DiemError:
 
 
 NULL_ORIGIN: Final = "null"
-"""Of pages from files, and of every sandboxed frame on the web (RFC 6454, section 7.1): never allowed unasked."""
+"""Of pages from files, and of every sandboxed frame on the web (RFC 6454, section 7.1)."""
 
 
 def canonical_origin(text: str) -> str:
-    """Return an origin as browsers write it: lower case, without a default port, or ``null`` (pages of ``file:``).
+    """Return an origin of an operator's list as browsers write it: that of :func:`web_origin`, or ``null``.
 
     Raises:
-        ValueError: not exactly ``http(s)://host[:port]``.
+        ValueError: as :func:`web_origin`.
+    """
+    return text if text == NULL_ORIGIN else web_origin(text)
+
+
+def web_origin(text: str) -> str:
+    """Return an origin that names its pages as browsers write it: lower case, without a default port.
+
+    Raises:
+        ValueError: not exactly ``http(s)://host[:port]``, or ``null``.
     """
     if text == NULL_ORIGIN:
-        return text
+        raise ValueError("null is the origin of files and of any sandboxed frame: serve the page over http")
     parts = urlsplit(text.strip().lower())
     if parts.scheme not in {"http", "https"} or not parts.hostname or host_of(parts.netloc) is None:
         raise ValueError(f"an origin is http(s)://host[:port], not {text!r}")

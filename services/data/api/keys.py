@@ -16,7 +16,7 @@ from starlette.routing import Route
 from diem.errors import DiemError
 from diem.links.rest import client_address, on_defect, on_http_error, problem, read_body
 from diem.process import security_log
-from diem.process.listeners import NULL_ORIGIN, canonical_origin
+from diem.process.listeners import web_origin
 from diem.process.security_log import UNIX_PEER, SecurityEvent
 from diem.protocol import endpoints
 from diem.protocol.update import iso
@@ -224,12 +224,10 @@ def _prefixes(value: object) -> tuple[str, ...]:
 def _origins(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MAX_ORIGINS:
         raise InvalidDataset(f"origins is a list of at most {MAX_ORIGINS} origins", "origins")
-    if NULL_ORIGIN in value:
-        raise InvalidDataset("a key is for origins: any sandboxed page has the origin null", "origins")
     if not all(isinstance(each, str) and len(each) <= MAX_ORIGIN for each in value):
         raise InvalidDataset(f"an origin is text of at most {MAX_ORIGIN} characters", "origins")
     try:
-        return tuple(dict.fromkeys(map(canonical_origin, value)))
+        return tuple(dict.fromkeys(map(web_origin, value)))
     except ValueError as error:
         raise InvalidDataset(str(error), "origins") from None
 

@@ -20,6 +20,7 @@ from diem.process.listeners import (
     is_loopback,
     origin_allowed,
     parse_address,
+    web_origin,
 )
 from tests.support.patience import PATIENCE_S
 
@@ -176,6 +177,8 @@ def test_foreign_or_missing_origin_is_not_allowed(origin: str | None) -> None:
 
 def test_pages_of_files_may_connect_only_where_they_are_listed() -> None:
     assert canonical_origin("null") == "null"
+    with pytest.raises(ValueError, match="any sandboxed frame"):
+        web_origin("null")
     assert origin_allowed("null", allowed=frozenset({"null"}), page_port=None, loopback_bind=False)
 
 

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs a command with Node.js: the machine's own if it is 20.19 or newer, else that of the Python package index.
-# With --is-on-machine it runs nothing, and exits with 0 if the machine's own would be used.
+# With NODE_WHEEL=1 it is always the latter. With --is-on-machine it runs nothing, and exits with 0 if the machine's own would be used.
 set -eu
 recent='const [a, b] = process.versions.node.split("."); process.exit(+a > 20 || (+a == 20 && +b >= 19) ? 0 : 1)'
 is_on_machine() {
-  [ -z "${DIEM_NODE_WHEEL:-}" ] && command -v node >/dev/null && command -v npm >/dev/null && node -e "$recent"
+  [ -z "${NODE_WHEEL:-}" ] && command -v node >/dev/null && command -v npm >/dev/null && node -e "$recent"
 }
 if [ "${1:-}" = --is-on-machine ]; then
   is_on_machine && exit 0 || exit 1

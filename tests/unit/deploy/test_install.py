@@ -25,7 +25,7 @@ def test_node_is_that_of_the_virtual_environment(tmp_path: Path, relative: bool)
     venv = os.path.relpath(tmp_path, INSTALL.parents[1]) if relative else str(tmp_path)
     ran = subprocess.run(
         [INSTALL / "node.sh", "node"],
-        env={**os.environ, "VENV": venv, "DIEM_NODE_WHEEL": "1"},
+        env={**os.environ, "VENV": venv, "NODE_WHEEL": "1"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -82,7 +82,7 @@ def test_node_of_the_package_index_is_installed_after_the_environment(
     ran = subprocess.run(
         command,
         cwd=INSTALL.parents[1],
-        env={**env, "DIEM_NODE_WHEEL": "1"},
+        env={**env, "NODE_WHEEL": "1"},
         capture_output=True,
         text=True,
         check=False,

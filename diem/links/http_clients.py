@@ -670,10 +670,10 @@ class EventStream(HttpClient):
     def _join(self) -> None:
         self._is_subscribed = False
         edge, transport = self._edge, self.transport
-        write, writelines, get = transport.write, transport.writelines, edge.events.get
+        write, writelines, event_of = transport.write, transport.writelines, edge.events.__getitem__
         self.session = Session(
-            lambda frame: write(get(frame)),
-            lambda frames: writelines([get(frame) for frame in frames]),
+            lambda frame: write(event_of(frame)),
+            lambda frames: writelines(map(event_of, frames)),
             edge.fanout.stats,
         )
         super()._join()
@@ -718,7 +718,7 @@ class EventStream(HttpClient):
 
     def send_frame(self, frame: bytes) -> None:
         """Send a frame beside the fan-out."""
-        self.transport.write(self._edge.events.get(frame))
+        self.transport.write(self._edge.events[frame])
 
     def on_ping_due(self) -> None:
         """Send the status, every 25 s."""

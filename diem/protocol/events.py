@@ -25,25 +25,22 @@ def close_event(code: int, reason: str) -> bytes:
     return b"event: close\n" + event(orjson.dumps({"code": code, "reason": reason}))
 
 
-class EventCache:
-    """Converts frames to events, each once; at :data:`MAX_CACHED_BYTES` it begins anew."""
+class EventCache(dict[bytes, bytes]):
+    """The events of one uncompressed frame of a server, or of several; each is converted once.
+
+    At :data:`MAX_CACHED_BYTES` it begins anew.
+    """
 
     def __init__(self) -> None:
-        self._events: dict[bytes, bytes] = {}
         self._size = 0
 
-    def get(self, run: bytes) -> bytes:
-        """Return the events of one uncompressed frame of a server, or of several."""
-        found = self._events.get(run)
-        return self._convert(run) if found is None else found
-
-    def _convert(self, run: bytes) -> bytes:
+    def __missing__(self, run: bytes) -> bytes:
         events = b"".join(event(frame[payload_offset(frame) :]) for frame in frames_of(run))
         size = len(run) + len(events)
         if self._size + size > MAX_CACHED_BYTES:
-            self._events.clear()
+            self.clear()
             self._size = 0
         if size <= MAX_CACHED_BYTES:
-            self._events[run] = events
+            self[run] = events
             self._size += size
         return events

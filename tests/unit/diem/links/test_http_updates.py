@@ -465,12 +465,12 @@ async def test_a_stream_that_is_not_read_is_conflated_and_then_closed(
 def test_a_frame_is_converted_once_for_all_streams() -> None:
     cache = EventCache()
     frame = text_frame(b'{"type":"update","data":\r\n1}')
-    assert cache.get(frame) == b'data: {"type":"update","data":  1}\n\n'
-    assert cache.get(frame) is cache.get(frame)
-    assert cache.get(frame + frame) == 2 * cache.get(frame)
+    assert cache[frame] == b'data: {"type":"update","data":  1}\n\n'
+    assert cache[frame] is cache[frame]
+    assert cache[frame + frame] == 2 * cache[frame]
     for number in range(1000):
-        cache.get(text_frame(b"x" * 1000 + b"%d" % number))
-    assert cache._size <= 512 * 1024
+        assert cache[text_frame(b"x" * 1000 + b"%d" % number)]
+    assert sum(len(each) for pair in cache.items() for each in pair) <= 512 * 1024
 
 
 def test_the_first_bytes_decide_which_protocol_a_connection_has() -> None:

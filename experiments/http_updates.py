@@ -242,10 +242,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.figures(f"us of CPU for one delivery, {width} endpoints together", figures)
         report.figures(f"x WebSocket, {width} endpoints together", found["x_websocket"][width])
     print("an idle poll:", found["idle"])
-    ratios, there = found["x_websocket"], found["idle"]
+    ratios, there, bounds = found["x_websocket"], found["idle"], ((STREAM, STREAM_X), (POLL, POLL_X))
     goals = [
-        goal("a delivery by event stream", "x WebSocket", STREAM_X, ratios["1"][STREAM]),
-        *(goal(f"a delivery by long poll, {n} together", "x WebSocket", POLL_X, ratios[n][POLL]) for n in ratios),
+        *(
+            goal(f"a delivery by {each}, {n} together", "x WebSocket", bound, ratios[n][each])
+            for n in ratios
+            for each, bound in bounds
+        ),
         goal("an idle poll", "KiB", IDLE_KIB, figure([there["kib"]])),
         goal("a thousand idle polls", "% of a core", IDLE_PERCENT, figure([there["percent_of_a_thousand"]])),
     ]

@@ -538,7 +538,8 @@ class Edge:
         for members in self.wheel.due_every(HEARTBEAT_CHECK_S):
             for connection in members:
                 connection.on_heartbeat_check()
-            await asyncio.sleep(0)
+            if members:
+                await asyncio.sleep(0)
 
     async def close_due(self) -> None:
         """Close clients that did not authenticate in time, or whose token expired or was revoked."""

@@ -31,6 +31,7 @@ from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
 from diem.links.rest import ClientAddressMiddleware, problem, retry_after
 from diem.process import security_log
+from diem.process.backoff import wait
 from diem.process.forwarding import ClientAddresses
 from diem.process.limits import AdmissionResult
 from diem.process.listeners import OTHER_FILES, Network, raise_open_files
@@ -42,6 +43,7 @@ REQUEST_S: Final = 10.0
 ANSWER_S: Final = 30.0
 """Time for a client to read the written part of a response."""
 KEEP_ALIVE_S: Final = 30
+DATE_EVERY_S: Final = 1.0
 STREAM: Final = "diem.stream"
 """Entry of the scope: a function to call for a request without an end, so that reads make no room for it."""
 MAX_HEADER_BYTES: Final = 16 * 1024
@@ -454,6 +456,7 @@ class HttpServer(uvicorn.Server):
     tls: ServerTls | None = None
     handshakes: HandshakeLimiter | None = None
     _acceptors: Sequence[BatchAcceptor] = ()
+    _stopping: asyncio.Event
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -473,6 +476,12 @@ class HttpServer(uvicorn.Server):
             BatchAcceptor(listener, make_protocol, self.tls, self.handshakes) for listener in sockets or []
         ]
 
+    async def main_loop(self) -> None:
+        """Renew the header ``Date`` until the end: uvicorn wakes ten times a second for it."""
+        while not self._stopping.is_set():
+            await self.on_tick(0)
+            await wait(self._stopping, DATE_EVERY_S)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, and answer requests in progress."""
         for acceptor in self._acceptors:
@@ -481,6 +490,7 @@ class HttpServer(uvicorn.Server):
 
     async def run_until(self, stopping: asyncio.Event, *listeners: socket.socket) -> None:
         """Serve ``listeners`` until ``stopping``; then answer requests in progress, and return."""
+        self._stopping = stopping
         serving = asyncio.create_task(self.serve([*listeners]))
         stop = asyncio.create_task(stopping.wait())
         try:

@@ -16,16 +16,18 @@ from diem.process.service_links import service_links
 from diem.process.settings import SHARED_PREFIX, ProcessSettings
 from diem.process.watchdog import heartbeats, standard_input
 
-PERIOD_S: Final = 0.25
+PERIOD_S: Final = 1.0
+"""Between two measurements of the lag: each wakes an idle process."""
 
 
 class LoopLag:
-    """Greatest delay of a periodic timer, in seconds."""
+    """Greatest delay of a periodic timer, in seconds; delays shorter than the period may fall between."""
 
-    __slots__ = ("_due", "_handle", "_loop", "_worst")
+    __slots__ = ("_due", "_handle", "_loop", "_period_s", "_worst")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, period_s: float) -> None:
         self._loop = loop
+        self._period_s = period_s
         self._worst = 0.0
         self._schedule()
 
@@ -39,7 +41,7 @@ class LoopLag:
         self._handle.cancel()
 
     def _schedule(self) -> None:
-        self._due = self._loop.time() + PERIOD_S
+        self._due = self._loop.time() + self._period_s
         self._handle = self._loop.call_at(self._due, self._fire)
 
     def _fire(self) -> None:
@@ -50,7 +52,7 @@ class LoopLag:
 @contextlib.contextmanager
 def measuring_lag() -> Iterator[LoopLag]:
     """Measure the lag of the running loop, and expose it as ``diem_loop_lag_seconds``."""
-    lag = LoopLag(asyncio.get_running_loop())
+    lag = LoopLag(asyncio.get_running_loop(), PERIOD_S)
     unregister = metrics.register(lambda: [metrics.LOOP_LAG_SECONDS.sample(lag.pop())])
     try:
         yield lag

@@ -203,7 +203,7 @@ class LoadTest:
         over = asyncio.Event()
         if outcome.writer is not None:
             tasks.append(loop.create_task(outcome.writer.run(over)))
-        lag = LoopLag(loop)
+        lag = LoopLag(loop, LATE_S)
         began, cpu, payload = loop.time(), time.process_time(), _received_bytes(outcome.clients)
         received.measure()
         try:

@@ -18,8 +18,8 @@ from deploy.admin.sessions import SESSION_S, Sessions, TooManyAttempts, WrongKey
 from deploy.topology.public_address import LOOPBACK_NAMES
 from diem.links.rest import BodyTooLarge, client_address, on_defect, on_http_error, problem, read_body
 from diem.process import security_log
+from diem.process.listeners import host_name
 from diem.process.security_log import SecurityEvent
-from services.data.api.guard import host_name
 from services.data.cache_control import NO_CACHE, PRIVATE
 
 PATH: Final = "/admin"

@@ -246,6 +246,11 @@ def web_origin(text: str) -> str:
     return f"{parts.scheme}://{host}" + (f":{parts.port}" if parts.port not in {None, default} else "")
 
 
+def host_name(host: str) -> str:
+    """Return the name in a Host header, in lower case and without the port; empty if malformed."""
+    return host_of(host.strip().lower()) or ""
+
+
 def origin_allowed(origin: str | None, *, allowed: frozenset[str], page_port: int | None, loopback_bind: bool) -> bool:
     """Return whether a page of this origin may connect: scheme, host and port must match exactly.
 

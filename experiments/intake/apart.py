@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from services.data.sources import runner
-from services.data.store import Accepted, Change, Checkpoint, Store, Write
+from services.data.store import Accepted, Change, Checkpoint, Write
+from services.data.store.store import Store
 
 COMMIT_EVERY_S: Final = 1.0
 """As consumers with automatic commits have it; their default is 5 s."""

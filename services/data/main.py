@@ -47,7 +47,8 @@ from services.data.settings import Settings
 from services.data.sources import config
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import StoredState
-from services.data.store import MARK_FILE, Store
+from services.data.store import MARK_FILE
+from services.data.store.store import Store
 
 if TYPE_CHECKING:
     from services.data.api.retained import RetainedReads

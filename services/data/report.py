@@ -10,7 +10,7 @@ from diem.links.feed_server import FeedServer
 from diem.process import metrics
 from diem.process.lifecycle import Lifecycle
 from services.data.sources.runner import SourceRunner
-from services.data.store import Store
+from services.data.store.store import Store
 
 if TYPE_CHECKING:
     from services.data.publisher import Publisher

@@ -15,7 +15,7 @@ from diem.process.lifecycle import Lifecycle
 from services.broadcast import main as broadcast
 from services.broadcast.settings import Settings as BroadcastSettings
 from services.data.kinds.series import Point, build
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.bridge import running_bridge, updates_topic
 from tests.support.ports import free_port
 from tests.support.small import MemoryFeed

@@ -44,7 +44,7 @@ from services.data.sources.records.converter import RecordConverter
 from services.data.sources.runner import SourceRunner
 from services.data.sources.webhook.source import WebhookSource
 from services.data.sources.webhook.table import WebhookConfig
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.file_threads import FileThreads
 
 KEY = "a-write-key-of-the-tests"

@@ -12,7 +12,7 @@ from diem.process.auth import SharedKey
 from diem.process.clock import SystemClock
 from services.data.api import ApiOptions, make_api
 from services.data.kinds.prefixes import Prefix, Prefixes
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.load import mix, mixed_writer, writes
 from tests.load.mixed_writer import OPERATIONS, MixedWriter
 from tests.oracle import History, Kind, Uncertain, judge

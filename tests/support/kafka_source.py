@@ -18,7 +18,7 @@ from services.data.sources.kafka.table import KafkaTable
 from services.data.sources.records.converter import RecordConverter
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Intake
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.patience import until
 
 

@@ -15,7 +15,8 @@ from services.data.sources.postgres.source import PostgresSource
 from services.data.sources.postgres.table import PostgresConfig
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import Intake, StoredState
-from services.data.store import Checkpoint, Store, Write
+from services.data.store import Checkpoint, Write
+from services.data.store.store import Store
 from tests.support.patience import PATIENCE_S
 from tests.support.postgres import PASSWORD, USER, Cluster
 

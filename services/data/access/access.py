@@ -34,7 +34,7 @@ from services.data.access.quota import (
 from services.data.access.signing import SigningKeys
 from services.data.access.tokens import Tokens
 from services.data.errors import DataError, StoreUnavailable
-from services.data.store import Store
+from services.data.store.store import Store
 
 INLINE: Final = "inline"
 """Outcome, in metrics, of data sent with an update."""

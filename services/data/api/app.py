@@ -46,7 +46,7 @@ from services.data.files.suggestion import FileWork
 from services.data.kinds.prefixes import Prefixes
 from services.data.limits import CONCURRENT_READS, DATASET_BYTES, READ_RATE, READ_RATE_LOOPBACK
 from services.data.sources.webhook.source import WebhookSource
-from services.data.store import Store
+from services.data.store.store import Store
 
 if TYPE_CHECKING:
     # Its HTTP client is loaded only where a topic is served.

@@ -19,7 +19,8 @@ from diem.protocol.endpoints import CANARY
 from diem.protocol.update import iso
 from services.data.access.rights import ReadRights
 from services.data.kinds import kind_of, labels_of
-from services.data.store import EndpointHead, Store
+from services.data.store import EndpointHead
+from services.data.store.store import Store
 
 MAX_ENTRIES: Final = 5_000
 """Maximum and default number of entries of a part (about 1.1 MB, a tenth compressed)."""

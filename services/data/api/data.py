@@ -30,7 +30,8 @@ from services.data.errors import DatasetTooLarge
 from services.data.kinds import DOCUMENT, Body
 from services.data.kinds.prefixes import Prefix
 from services.data.limits import SMALLER
-from services.data.store import Change, Deletion, Store, Write
+from services.data.store import Change, Deletion, Write
+from services.data.store.store import Store
 
 if TYPE_CHECKING:
     # Its HTTP client is loaded only where a topic is served.

@@ -17,7 +17,8 @@ from services.data.kinds import NOTICE, Body, Representation
 from services.data.kinds.prefixes import Prefix, Prefixes
 from services.data.large import LARGE_BYTES, run_sized
 from services.data.limits import DATASET_BYTES
-from services.data.store import Accepted, Patch, Store
+from services.data.store import Accepted, Patch
+from services.data.store.store import Store
 
 OwnerOf = Callable[[str], str | None]
 """Returns the name of the source that claims an endpoint; None if there is none."""

@@ -28,7 +28,8 @@ from services.data.kinds import Representation
 from services.data.large import run_sized
 from services.data.sources.config import layout_in
 from services.data.sources.tables import MappedTable
-from services.data.store import Store, Write
+from services.data.store import Write
+from services.data.store.store import Store
 
 PATH: Final = "/v1/files"
 DATASETS: Final = 4

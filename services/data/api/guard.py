@@ -14,7 +14,7 @@ from diem.links.rest import SECURITY_HEADERS, RequestDecision, RestMiddleware, c
 from diem.process import security_log
 from diem.process.clock import Clock
 from diem.process.limits import AddressRateLimiter
-from diem.process.listeners import host_of
+from diem.process.listeners import host_name
 from diem.process.security_log import SecurityEvent
 from services.data.access.access import INVALID, Access
 from services.data.access.keys import bearer_key
@@ -99,11 +99,6 @@ KEY_SET: Final = "/v1/tokens/keys"
 HOOKS: Final = "/v1/hooks/"
 CACHED_HOSTS: Final = 64
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
-
-
-def host_name(host: str) -> str:
-    """Return the name in a Host header, in lower case and without the port; empty if malformed."""
-    return host_of(host.strip().lower()) or ""
 
 
 class Guard(RestMiddleware):

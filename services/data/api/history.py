@@ -17,7 +17,8 @@ from services.data.cache_control import NO_CACHE
 from services.data.errors import UnknownEndpoint
 from services.data.kinds import kind_of
 from services.data.large import run_sized
-from services.data.store import Store, StoredVersion
+from services.data.store import StoredVersion
+from services.data.store.store import Store
 
 PREFIX: Final = "/v1/history"
 MAX_BYTES: Final = 4 * 1024 * 1024

@@ -17,11 +17,10 @@ from diem import __version__
 from diem.links.refusals import Cause
 from diem.links.rest import client_address
 from diem.process import security_log
-from diem.process.listeners import is_loopback
+from diem.process.listeners import host_name, is_loopback
 from diem.process.security_log import SecurityEvent
 from services.data import pages
 from services.data.api.cors import ANY, AdmittedPages, Cors
-from services.data.api.guard import host_name
 from services.data.cache_control import IMMUTABLE, NO_CACHE
 
 _OPENAPI: Final = Path(__file__).with_name("openapi.json")

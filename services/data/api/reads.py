@@ -17,7 +17,8 @@ from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKep
 from services.data.kinds import CSV, OCTETS, Format, is_shown, kind_of
 from services.data.kinds import DOCUMENT as JSON
 from services.data.large import LARGE_BYTES, run_sized
-from services.data.store import Store, StoredVersion
+from services.data.store import StoredVersion
+from services.data.store.store import Store
 
 if TYPE_CHECKING:
     # Its HTTP client is loaded only where a topic is served.

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from diem.links.rest import read_body
 from services.data.errors import InvalidDataset, MalformedBody
 from services.data.sources.runner import SourceRunner
-from services.data.store import Store
+from services.data.store.store import Store
 
 PREFIX: Final = "/v1/sources"
 START: Final = "start"

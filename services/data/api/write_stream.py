@@ -26,7 +26,8 @@ from services.data.api.requests import MAX_KEY_CHARACTERS, coding_refusal, is_ke
 from services.data.errors import InvalidDataset, MalformedBody
 from services.data.kinds import DOCUMENT, Body
 from services.data.kinds.json_text import load, written
-from services.data.store import Accepted, Change, Deletion, IdempotencyKey, Precondition, Store, Write
+from services.data.store import Accepted, Change, Deletion, IdempotencyKey, Precondition, Write
+from services.data.store.store import Store
 
 NDJSON: Final = "application/x-ndjson"
 WINDOW: Final = 256

@@ -49,7 +49,8 @@ from services.data.sources.source import (
 from services.data.sources.tables import DirectoryConfig, HttpConfig, SourceTable
 from services.data.sources.webhook.source import WebhookSource
 from services.data.sources.webhook.table import WebhookConfig
-from services.data.store import Accepted, Change, Checkpoint, Deletion, IdempotencyKey, Patch, Store, Write
+from services.data.store import Accepted, Change, Checkpoint, Deletion, IdempotencyKey, Patch, Write
+from services.data.store.store import Store
 
 
 @dataclass(eq=False)

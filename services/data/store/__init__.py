@@ -4,12 +4,12 @@ Reading order: ``store`` (open, load, serve), ``writer`` (queue and group commit
 pure), ``group`` (what a group reads, decides and writes), ``reader``, ``index``, ``retention`` (which old versions,
 already hidden by ``reader``, are deleted; defaults in ``services.data.limits``); ``database`` with ``sqlite`` and
 ``postgres`` (each with its SQL of a group), ``transaction`` (all other SQL), ``tables``, ``alembic_runs`` and
-``migrations``; ``undo`` (old versions of patched contents), ``retention_clock``, ``rollback_guard``.
+``migrations``; ``undo`` (old versions of patched contents), ``retention_clock``, ``rollback_guard``. ``Store`` is not
+exported here: sources need no database.
 """
 
 from services.data.store.index import EndpointHead, StoredVersion
 from services.data.store.rollback_guard import MARK_FILE
-from services.data.store.store import Store
 from services.data.store.write_plan import (
     Accepted,
     Change,
@@ -31,7 +31,6 @@ __all__ = [
     "IdempotencyKey",
     "Patch",
     "Precondition",
-    "Store",
     "StoredVersion",
     "Write",
 ]

@@ -13,7 +13,7 @@ from services.data.sources.config import load
 from services.data.sources.http import HttpSource
 from services.data.sources.source import StoredState
 from services.data.sources.tables import HttpConfig
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.file_threads import FILES
 from tests.support.publisher import Publisher
 

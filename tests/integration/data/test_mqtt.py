@@ -19,7 +19,7 @@ from services.data.sources.config import load
 from services.data.sources.mqtt import connection
 from services.data.sources.runner import SourceRunner
 from services.data.sources.trial import try_sources
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.integration.data import process
 from tests.support.certificates import Authority
 from tests.support.file_threads import FILES

@@ -11,7 +11,7 @@ from diem.process.clock import SystemClock
 from services.data.sources.config import load
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import StoredState
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.file_threads import FILES
 from tests.support.patience import until
 from tests.support.publisher import Publisher, Reply, published

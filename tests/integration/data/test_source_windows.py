@@ -12,7 +12,7 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data.sources.config import load
 from services.data.sources.trial import try_sources
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.integration.data.process import serving
 from tests.integration.data.source_bench import Bench
 from tests.support.patience import PATIENCE_S

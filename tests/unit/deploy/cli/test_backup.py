@@ -15,8 +15,9 @@ import pytest
 from services.data.access import records
 from services.data.access.keys import new_key
 from services.data.kinds.series import Point, build
-from services.data.store import MARK_FILE, Store
+from services.data.store import MARK_FILE
 from services.data.store.rollback_guard import HighWaterMark, MarkFile
+from services.data.store.store import Store
 
 Diem = Callable[..., int]
 Pipe = Callable[[], tuple[TextIOWrapper, TextIOWrapper]]

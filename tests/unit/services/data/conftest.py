@@ -14,7 +14,7 @@ from services.data.access.access import Access
 from services.data.access.keys import ApiKeys
 from services.data.access.plans import AccessPlans
 from services.data.api import Api, ApiOptions, make_api
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.file_threads import FILES
 
 WRITE_KEY = "a-write-key-of-the-tests"

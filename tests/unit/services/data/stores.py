@@ -10,10 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diem.process.clock import Clock, ManualClock
 from services.data.kinds.series import Dataset, Point, build
 from services.data.limits import StoreLimits, WriterLimits
-from services.data.store import IdempotencyKey, Store, transaction
+from services.data.store import IdempotencyKey, transaction
 from services.data.store.group import Group
 from services.data.store.postgres import PostgresDatabase
 from services.data.store.sqlite import SqliteDatabase
+from services.data.store.store import Store
 from services.data.store.tables import Cursor
 from services.data.store.write_plan import WritePlan
 from tests.support.databases import Databases

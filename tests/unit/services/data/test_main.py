@@ -14,7 +14,7 @@ from services.data.errors import StoreInUse
 from services.data.limits import StoreLimits
 from services.data.main import PUBLISHER, _open_store, _private_paths
 from services.data.settings import Settings
-from services.data.store import Store
+from services.data.store.store import Store
 
 
 @pytest.mark.parametrize(

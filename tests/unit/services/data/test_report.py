@@ -14,7 +14,7 @@ from diem.process.lifecycle import Lifecycle
 from services.data import report as module
 from services.data.report import DataReport
 from services.data.sources.runner import SourceRunner
-from services.data.store import Store
+from services.data.store.store import Store
 
 
 async def test_disk_that_cannot_be_measured_leaves_out_its_metrics_alone(

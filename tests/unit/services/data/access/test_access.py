@@ -26,7 +26,7 @@ from services.data.access.records import KEEP_DAYS, Units
 from services.data.api import ApiOptions, make_api
 from services.data.api.keys import internal_app
 from services.data.errors import StoreUnavailable
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.databases import Databases
 from tests.support.file_threads import FILES
 from tests.support.patience import PATIENCE_S

@@ -11,7 +11,7 @@ import pytest
 from diem.links import http_server
 from diem.links.connection_limits import ConnectionLimits
 from diem.links.http_server import make_server
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.http_wire import connected
 from tests.support.http_wire import rest as end
 from tests.unit.services.data.conftest import BODY, WRITE_KEY, Rest

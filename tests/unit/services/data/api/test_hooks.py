@@ -19,7 +19,7 @@ from diem.process.limits import RateLimit
 from services.data.api import ApiOptions, hooks, make_api
 from services.data.sources.config import load
 from services.data.sources.runner import SourceRunner
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.file_threads import FILES
 from tests.support.patience import PATIENCE_S
 from tests.support.security_events import recorded_events

@@ -13,7 +13,7 @@ from services.data.access.keys import ApiKeys
 from services.data.access.plans import AccessPlans
 from services.data.access.signing import MAX_FILES, SigningKeys
 from services.data.api.keys import internal_app
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.unit.services.data.conftest import assert_problem
 
 

@@ -21,7 +21,8 @@ from services.data.sources.records.record import Record
 from services.data.sources.records.table import RecordTable
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import ChangeSink, Health
-from services.data.store import Checkpoint, Store, Write
+from services.data.store import Checkpoint, Write
+from services.data.store.store import Store
 from tests.support.patience import until as become
 
 PATH = "/v1/sources/orders"

@@ -8,8 +8,8 @@ import pytest
 
 from services.data.errors import DataError
 from services.data.kinds import seal
-from services.data.store import Store
 from services.data.store.database import database_at
+from services.data.store.store import Store
 from tests.support.backups import backup, lines_of, restore
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S

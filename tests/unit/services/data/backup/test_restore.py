@@ -17,7 +17,8 @@ from services.data.access.keys import ApiKeys, Key, WriteTerms, new_key
 from services.data.backup.errors import NotEmpty, UnconfirmedKeys
 from services.data.errors import DataError, StoreInUse, VersionsUsedUp, WrongClock
 from services.data.kinds import DOCUMENT, NOTICE, Representation, seal
-from services.data.store import IdempotencyKey, Store, postgres
+from services.data.store import IdempotencyKey, postgres
+from services.data.store.store import Store
 from services.data.store.tables import API_KEYS, ENDPOINTS
 from tests.support.backups import backup, lines_of, restore, write_lines
 from tests.support.databases import Databases

@@ -7,7 +7,8 @@ import pytest
 from diem.protocol.media_types import MERGE_PATCH
 from services.data.errors import ChangeRefused, CheckpointMoved, EndpointDeleted, WrongKind
 from services.data.kinds import DOCUMENT, Body, Representation, seal
-from services.data.store import Change, Checkpoint, Deletion, Patch, Store, Write
+from services.data.store import Change, Checkpoint, Deletion, Patch, Write
+from services.data.store.store import Store
 from tests.support.databases import Databases
 
 KEPT = ("orders/0", "7")

@@ -8,7 +8,7 @@ import pytest
 from services.data.errors import StoreUnavailable
 from services.data.kinds import COLLECTION
 from services.data.limits import StoreLimits, WriterLimits
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.support.databases import Databases
 from tests.unit.services.data.stores import dataset, lose_answers_to_groups, open_store
 

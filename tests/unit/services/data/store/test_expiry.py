@@ -6,9 +6,10 @@ from diem.process.clock import ManualClock
 from diem.protocol.update import GONE
 from services.data.errors import StoreUnavailable
 from services.data.kinds import DOCUMENT, Representation, seal
-from services.data.store import Store, index, writer
+from services.data.store import index, writer
 from services.data.store.index import EndpointHead, StoreIndex
 from services.data.store.retention_clock import SLEW, SteadyClock
+from services.data.store.store import Store
 from tests.support.databases import Databases
 from tests.support.patience import until
 from tests.unit.services.data.stores import Commit, lose_answers_to_groups, open_store, replace_commit

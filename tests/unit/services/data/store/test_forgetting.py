@@ -7,9 +7,10 @@ import pytest
 from diem.process.clock import ManualClock
 from services.data.errors import StoreUnavailable, TooManyEndpoints, UnknownEndpoint
 from services.data.limits import StoreLimits, WriterLimits
-from services.data.store import Store, retention, writer
+from services.data.store import retention, writer
 from services.data.store.index import EndpointHead
 from services.data.store.retention import Retention
+from services.data.store.store import Store
 from services.data.store.tables import Cursor
 from services.data.store.write_plan import LAST_VERSION, EndpointBound, Write
 from tests.support.databases import Databases

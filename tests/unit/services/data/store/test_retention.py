@@ -13,9 +13,10 @@ from diem.process.clock import ManualClock
 from services.data.errors import EndpointDeleted, UnknownEndpoint, VersionNotKept
 from services.data.kinds.series import Dataset, Point, build
 from services.data.limits import HistoryLimits
-from services.data.store import IdempotencyKey, Store, retention
+from services.data.store import IdempotencyKey, retention
 from services.data.store.index import EndpointHead
 from services.data.store.retention import BATCH, OVERDUE, SLACK, Retention
+from services.data.store.store import Store
 from services.data.store.tables import HISTORY
 from services.data.store.write_plan import Write, WritePlan
 from services.data.store.writer import MAX_GROUP

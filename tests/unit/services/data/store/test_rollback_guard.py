@@ -9,9 +9,10 @@ import pytest
 
 from diem.process.clock import ManualClock
 from services.data.errors import StoreReplaced, StoreUnavailable
-from services.data.store import Store, writer
+from services.data.store import writer
 from services.data.store.index import StoreIndex
 from services.data.store.rollback_guard import HighWaterMark, MarkFile, RollbackGuard
+from services.data.store.store import Store
 from tests.support.backups import backup, restore
 from tests.support.databases import Databases
 from tests.unit.services.data.stores import dataset

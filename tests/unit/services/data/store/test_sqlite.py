@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.data.store import Store
+from services.data.store.store import Store
 from tests.unit.services.data.stores import dataset
 
 

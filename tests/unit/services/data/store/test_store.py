@@ -14,9 +14,10 @@ from services.data.kinds import SERIES
 from services.data.kinds.kind import envelope
 from services.data.kinds.series import Dataset, Point, build
 from services.data.limits import InlineLimits, StoreLimits
-from services.data.store import Store, StoredVersion
+from services.data.store import StoredVersion
 from services.data.store.database import database_at
 from services.data.store.reader import Cache
+from services.data.store.store import Store
 from services.data.store.tables import Cursor
 from tests.support.databases import Databases
 from tests.support.patience import until

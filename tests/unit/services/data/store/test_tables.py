@@ -9,8 +9,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from services.data.errors import DataError
-from services.data.store import Store, alembic_runs, migrations
+from services.data.store import alembic_runs, migrations
 from services.data.store.database import database_at
+from services.data.store.store import Store
 from services.data.store.tables import REVISION, upgrade
 from tests.support.databases import Databases
 from tests.support.patience import PATIENCE_S

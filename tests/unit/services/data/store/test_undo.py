@@ -15,7 +15,8 @@ from services.data.errors import VersionNotKept
 from services.data.kinds import Body
 from services.data.kinds.series import Dataset, Point, build, iso_seconds
 from services.data.limits import DATASET_BYTES, HistoryLimits
-from services.data.store import Patch, Store, Write, undo
+from services.data.store import Patch, Write, undo
+from services.data.store.store import Store
 from services.data.store.tables import HISTORY
 from tests.support.backups import backup, restore
 from tests.support.databases import Databases

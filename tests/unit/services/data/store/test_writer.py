@@ -12,8 +12,9 @@ from diem.process.clock import ManualClock
 from diem.protocol.media_types import DOCUMENT, MERGE_PATCH
 from services.data.errors import IdempotencyKeyReused, StoreUnavailable, WrongUnit
 from services.data.kinds import Body, seal
-from services.data.store import IdempotencyKey, Patch, Store, Write, retention, transaction, writer
+from services.data.store import IdempotencyKey, Patch, Write, retention, transaction, writer
 from services.data.store.group import Group
+from services.data.store.store import Store
 from services.data.store.write_plan import EARLIEST_MS, LATEST_MS, WritePlan
 from tests.support.databases import Databases
 from tests.support.patience import until as become

@@ -16,7 +16,8 @@ from services.data.sources.records.record import MISSING, Record
 from services.data.sources.records.table import RecordTable
 from services.data.sources.runner import SourceRunner
 from services.data.sources.source import ChangeSink, Health
-from services.data.store import Change, Checkpoint, IdempotencyKey, Store
+from services.data.store import Change, Checkpoint, IdempotencyKey
+from services.data.store.store import Store
 
 
 class Orders:

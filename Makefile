@@ -47,7 +47,7 @@ pauses: install-test install-spark
 conformance: install-test autobahn $(MODULES)
 	@CI=1 DIEM_CONFORMANCE=1 $(PYTEST) tests/conformance
 
-# QUICK=1: one story in each browser.
+# QUICK=1: the first stories in each browser.
 engines: install-test page chromium firefox webkit
 	@CI=1 RUN_ENGINES=1 $(PYTEST) tests/engines
 
@@ -205,9 +205,11 @@ bench-peers: install-test kafka nginx $(if $(SMOKE),,peers) $(MODULES)
 
 bench: bench-fanout bench-convergence
 
-# Every benchmark and every fault mode in its smallest size, or those of NAMES. In `make test` only a few.
-smoke: install-test install-spark kafka nginx postgres
+# Every benchmark and every fault mode in its smallest size, or those of NAMES, and the first stories of `make engines` in
+# Chromium. In `make test` only a few.
+smoke: install-test install-spark kafka nginx postgres page chromium
 	@$(PY) -m tests.smoke $(NAMES)
+	$(if $(NAMES),,@CI=1 QUICK=1 RUN_ENGINES=1 $(PYTEST) -q tests/engines -k chromium)
 
 MODE ?= single
 hosts: install-test nginx kafka postgres

@@ -17,6 +17,9 @@ class ChromiumPage(Page):
     def __init__(self, tab: Tab, version: str) -> None:
         self._tab = tab
         self.version = version
+        self.errors = []
+        tab.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        tab.on("pageerror", lambda error: self.errors.append(f"uncaught: {error}"))
 
     async def goto(self, url: str) -> None:
         await self._tab.goto(url)

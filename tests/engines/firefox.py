@@ -24,18 +24,22 @@ class FirefoxPage(Page):
         self._session = session
         self._last = 0
         self._context = ""
+        self.errors = []
 
     async def start(self) -> None:
         created = await self.command("session.new", capabilities={})
         self.version = created["capabilities"]["browserVersion"]
         self._context = (await self.command("browsingContext.create", type="tab"))["context"]
+        await self.command("session.subscribe", events=["log.entryAdded"], contexts=[self._context])
 
     async def command(self, method: str, **params: Any) -> Any:
-        """Send a command and return its result; events in between are not subscribed to."""
+        """Send a command and return its result; the events in between are entries of the log."""
         self._last += 1
         await self._session.send(orjson.dumps({"id": self._last, "method": method, "params": params}).decode())
         async with asyncio.timeout(PATIENCE_S):
-            answer = orjson.loads(await self._session.recv())
+            while (answer := orjson.loads(await self._session.recv()))["type"] == "event":
+                if answer["params"]["level"] == "error":
+                    self.errors.append(answer["params"]["text"])
         if answer["type"] != "success":
             raise AssertionError(f"{method}: {answer['error']}: {answer['message']}")
         return answer["result"]

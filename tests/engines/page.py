@@ -19,6 +19,8 @@ class Page(abc.ABC):
     """The only page of a browser of its own."""
 
     version: str
+    errors: list[str]
+    """Errors in the console, and uncaught ones, since :meth:`take_errors`."""
     can_be_offline = True
     """Whether the engine's driver emulates the loss of the network."""
 
@@ -37,6 +39,11 @@ class Page(abc.ABC):
     @abc.abstractmethod
     async def back(self) -> None:
         """Return to the document before."""
+
+    async def take_errors(self) -> list[str]:
+        """Return the errors of all documents since the last call."""
+        found, self.errors = self.errors, []
+        return found
 
     async def set_offline(self, value: bool) -> None:
         """Cut the page off from the network, or connect it again."""

@@ -1,7 +1,8 @@
-"""What people see, in Chromium, Firefox and WebKit alike: ``make engines``; with ``QUICK=1`` the first story alone."""
+"""What people see, in Chromium, Firefox and WebKit alike: ``make engines``; with ``QUICK=1`` the first ones alone."""
 
 import contextlib
 import os
+import re
 from collections.abc import AsyncIterator
 from typing import Final
 from urllib.parse import urlsplit
@@ -21,9 +22,10 @@ pytestmark = [
     pytest.mark.skipif("RUN_ENGINES" not in os.environ, reason="it needs three browsers: make engines"),
     pytest.mark.asyncio(loop_scope="session"),
 ]
-in_full = pytest.mark.skipif(SIZE is not RunSize.FULL, reason="the first story is enough to see that a browser runs")
+in_full = pytest.mark.skipif(SIZE is not RunSize.FULL, reason="the first ones are enough to see that a browser runs")
 
 ENGINES: Final = {"chromium": chromium_page, "firefox": firefox_page, "webkit": webkit_page}
+NO_CONNECTION: Final = "WebSocket connection to .* failed|Failed to load resource|establish a connection|NetworkError"
 LIVE_S: Final = 15
 """A page without WebSocket is live within this time."""
 HTML: Final = '<!doctype html><title>story</title><script type="module" src="/story.js"></script>'
@@ -64,6 +66,16 @@ async def page(request: pytest.FixtureRequest) -> AsyncIterator[Page]:
         yield opened
 
 
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
+async def expected(page: Page) -> AsyncIterator[list[str]]:
+    """Patterns of the errors that are part of a story; any other one fails it."""
+    patterns: list[str] = []
+    await page.take_errors()
+    yield patterns
+    errors = await page.take_errors()
+    assert [error for error in errors if not any(re.search(pattern, error) for pattern in patterns)] == []
+
+
 async def story(page: Page, system: Running) -> None:
     """Open the page that watches one endpoint; it is live and shows 100."""
     await system.put({"/test/load": 100})
@@ -86,6 +98,15 @@ async def test_own_page_is_live_and_shows_an_update(page: Page, system: Running)
     await arrives(page, system, 200)
 
 
+async def test_errors_of_a_page_are_collected(page: Page, system: Running) -> None:
+    await story(page, system)
+    await page.evaluate("(console.error('written'), setTimeout(() => { throw new Error('thrown'); }))")
+    await page.becomes("new Promise((resolve) => setTimeout(() => resolve(true)))")
+    written, thrown = await page.take_errors()
+    assert "written" in written
+    assert "thrown" in thrown
+
+
 @in_full
 async def test_page_of_diem_up_opens_and_is_live(page: Page, system: Running) -> None:
     await page.goto(system.page)
@@ -94,7 +115,8 @@ async def test_page_of_diem_up_opens_and_is_live(page: Page, system: Running) ->
 
 
 @in_full
-async def test_page_is_live_again_after_its_server_was_killed(page: Page, system: Running) -> None:
+async def test_page_is_live_again_after_its_server_was_killed(page: Page, system: Running, expected: list[str]) -> None:
+    expected.append(NO_CONNECTION)
     await story(page, system)
     async with system.held_down("websocket-1"):
         await page.becomes(f"!({LIVE})")
@@ -103,7 +125,8 @@ async def test_page_is_live_again_after_its_server_was_killed(page: Page, system
 
 
 @in_full
-async def test_page_without_websocket_is_live_within_15_s(page: Page, system: Running) -> None:
+async def test_page_without_websocket_is_live_within_15_s(page: Page, system: Running, expected: list[str]) -> None:
+    expected.append(NO_CONNECTION)
     await system.put({"/test/load": 100})
     edge = urlsplit(system.websocket_urls[0]).netloc
     async with proxy(Obstacle.STRIPS, system.page, edge) as between:
@@ -115,7 +138,8 @@ async def test_page_without_websocket_is_live_within_15_s(page: Page, system: Ru
 
 
 @in_full
-async def test_page_is_live_again_when_it_is_online(page: Page, system: Running) -> None:
+async def test_page_is_live_again_when_it_is_online(page: Page, system: Running, expected: list[str]) -> None:
+    expected.append(NO_CONNECTION)
     if not page.can_be_offline:
         pytest.skip("WebDriver cannot cut a page off from the network")
     await story(page, system)
@@ -171,7 +195,8 @@ async def test_event_source_receives_updates(page: Page, system: Running) -> Non
 
 
 @in_full
-async def test_policy_of_the_page_refuses_inline_scripts(page: Page, system: Running) -> None:
+async def test_policy_of_the_page_refuses_inline_scripts(page: Page, system: Running, expected: list[str]) -> None:
+    expected.append("Content.Security.Policy")
     await story(page, system)
     await page.evaluate(
         """(() => {

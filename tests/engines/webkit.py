@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
@@ -15,15 +15,33 @@ from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
 from tests.support.required import unavailable
 
+_COLLECT: Final = """
+if (!window.failures) {
+  window.failures = [];
+  addEventListener("error", ({ message }) => failures.push(`uncaught: ${message}`));
+  addEventListener("unhandledrejection", ({ reason }) => failures.push(`uncaught: ${reason}`));
+  const { error } = console;
+  console.error = (...parts) => {
+    failures.push(parts.join(" "));
+    error(...parts);
+  };
+}
+"""
+
 
 class WebKitPage(Page):
-    """The window of a session. Automated, MiniBrowser has a session without a profile, as a private window."""
+    """The window of a session. Automated, MiniBrowser has a session without a profile, as a private window.
+
+    The driver has no log, and the browser writes none of such a session: a document's errors are collected from the
+    first expression on that it is asked for.
+    """
 
     can_be_offline = False
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
         self._session = ""
+        self.errors = []
 
     async def start(self, program: Path) -> None:
         options = {"binary": str(program), "args": ["--automation"]}
@@ -40,16 +58,27 @@ class WebKitPage(Page):
             raise AssertionError(f"{path}: {value['error']}: {value['message']}")
         return value
 
+    async def take_errors(self) -> list[str]:
+        await self._collect()
+        return await super().take_errors()
+
+    async def _collect(self) -> None:
+        self.errors += await self.evaluate("window.failures.splice(0)")
+
     async def goto(self, url: str) -> None:
+        await self._collect()
         await self._post("/url", url=url)
 
     async def evaluate(self, expression: str) -> Any:
-        return await self._post("/execute/sync", script=f"return (async () => ({expression}))()", args=[])
+        script = f"{_COLLECT}; return (async () => ({expression}))()"
+        return await self._post("/execute/sync", script=script, args=[])
 
     async def reload(self) -> None:
+        await self._collect()
         await self._post("/refresh")
 
     async def back(self) -> None:
+        await self._collect()
         await self._post("/back")
 
 

@@ -462,10 +462,12 @@ class SharedSubscription:
         if reply.startswith(_SUBSCRIBED):
             answer = orjson.loads(reply)
             rejected = answer.get("rejected", ())
-            self.versions.update({name: version or 0 for name, version in answer["endpoints"].items()})
+            stated = {name: version or 0 for name, version in answer["endpoints"].items()}
             known = self._endpoints
-            newer = {name.encode() for name, version in answer["endpoints"].items() if (version or 0) > known[name]}
-            self._due |= newer.difference(map(_endpoint_of, replay))
+            # Less than the known ones, too. What is newer is so once it is here.
+            self.versions.update({name: min(version, known[name]) for name, version in stated.items()})
+            replayed = set(map(_endpoint_of, replay))
+            self._due |= {name.encode() for name, version in stated.items() if version > known[name]} - replayed
             self._due_until = asyncio.get_running_loop().time() + RETAINED_TIMEOUT_S
             self._unanswered -= len(answer["endpoints"]) + len(rejected)
             is_new = is_new or bool(rejected)
@@ -480,6 +482,8 @@ class SharedSubscription:
             payloads.append(payload)
             self._frames += 1
             if payload.startswith(HEAD):
+                endpoint, version, _ = read_update(frame)
+                self.versions[endpoint.decode()] = version
                 is_new = True
             else:
                 self._retire()
@@ -512,24 +516,30 @@ class SharedSubscription:
         """Add frames of the fan-out; the session conflates those that follow until the answer."""
         edge, has_polls = self._edge, bool(self._polls)
         payloads = self.payloads() if has_polls else []
+        is_news = False
         for frame in frames_of(run):
-            self._frames += 1
             if self._due:
                 self._due.discard(_endpoint_of(frame))
             start = payload_offset(frame)
             if frame.startswith(HEAD, start):
                 endpoint, version, _ = read_update(frame)
-                self.versions[endpoint.decode()] = version
-            elif frame is edge.status_frame:
-                # Every answer has it as it is then.
-                continue
-            else:
+                name = endpoint.decode()
+                if version <= self.versions.get(name, 0):
+                    # A proxy is sent again what it subscribes to for another client.
+                    edge.fanout.stats.dropped += 1
+                    continue
+                self.versions[name] = version
+            elif frame is not edge.status_frame:
                 self._retire()
-            payloads.append(frame[start:])
-        if has_polls:
-            self._note_news()
-        else:
+            is_news = True
+            self._frames += 1
+            # Every answer has the status as it is then.
+            if frame is not edge.status_frame:
+                payloads.append(frame[start:])
+        if not has_polls:
             self._reset(0)
+        elif is_news:
+            self._note_news()
 
     def _collect_all(self, frames: Iterable[bytes]) -> None:
         for frame in frames:
@@ -580,15 +590,16 @@ class SharedSubscription:
         self._polls[poll] = None
 
     def leave(self, poll: LongPoll) -> None:
-        """Remove a poll; without one, the subscription ends now or later."""
+        """Remove a poll; without one, the subscription ends later."""
         self._polls.pop(poll, None)
         if self._polls:
             return
-        if not self._is_kept:
-            self.end()
-            return
         polls, loop = self._edge.polls, asyncio.get_running_loop()
-        polls.set_idle(self, loop.time())
+        if self._is_kept:
+            polls.set_idle(self, loop.time())
+        else:
+            self._edge.fanout.set_meter(self.session, UNMETERED)
+            polls.linger(self, loop.time())
         if not polls.is_expiring:
             polls.is_expiring = True
             loop.call_later(KEPT_S, _expire, self._edge)

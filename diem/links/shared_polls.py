@@ -44,6 +44,8 @@ class SharedPolls(Generic[S]):
         self._by_key: dict[Key, S] = {}
         self._idle: dict[S, float] = {}
         """Those without a poll, and since when, the oldest first."""
+        self._lingering: dict[Key, S] = {}
+        """Those among them that no poll may share."""
         self._idle_names = 0
         self.is_expiring = False
         """The caller has a timer for :meth:`expire`."""
@@ -86,6 +88,19 @@ class SharedPolls(Generic[S]):
         while self._idle_names > MAX_KEPT_NAMES:
             self._end(next(iter(self._idle)))
 
+    def linger(self, subscription: S, now: float) -> None:
+        """Keep a subscription that no poll may share, at most one of each key, until the client is back.
+
+        Otherwise a proxy would subscribe anew with each poll, and be sent again what the client has.
+        """
+        if subscription.key in self._by_key:
+            subscription.end()
+            return
+        if (before := self._lingering.pop(subscription.key, None)) is not None:
+            self._end(before)
+        self._lingering[subscription.key] = subscription
+        self.set_idle(subscription, now)
+
     def expire(self, now: float) -> float | None:
         """End what was kept long enough; return the seconds until the next one is, None if there is none."""
         for subscription, since in list(self._idle.items()):
@@ -96,6 +111,8 @@ class SharedPolls(Generic[S]):
 
     def _end(self, subscription: S) -> None:
         self.discard(subscription)
+        if self._lingering.get(subscription.key) is subscription:
+            del self._lingering[subscription.key]
         subscription.end()
 
 

@@ -143,13 +143,14 @@ async def test_a_poll_that_waits_for_nothing_is_answered_at_once(world: World, b
     assert kinds(await world.poll(**body))[:2] == ["welcome", "status"]
 
 
+@pytest.mark.parametrize("others", [{}, {"no name": None}], ids=["shared", "own"])
 async def test_only_its_subscription_is_left_of_a_poll_and_not_for_long(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, others: dict[str, None]
 ) -> None:
     monkeypatch.setattr("diem.links.http_clients.KEPT_S", 0.05)
     monkeypatch.setattr("diem.links.shared_polls.KEPT_S", 0.05)
     for _ in range(3):
-        await world.poll(endpoints={"/a": None}, wait=0)
+        await world.poll(endpoints={"/a": None} | others, wait=0)
     edge = world.edge
     assert not edge.connections
     assert (len(edge.fanout.sessions), edge.polls.idle) == (1, 1)

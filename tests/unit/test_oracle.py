@@ -293,10 +293,15 @@ def test_history_survives_its_files(tmp_path: Path) -> None:
     assert replace(again, clients=dict(again.clients)) == original
 
 
+@pytest.fixture(scope="module")
+def clean() -> History:
+    made = Simulation(Random(5), endpoints=12, clients=8, subscriptions=6, churn=0.2).run(60)
+    assert judge(made).clean
+    return made
+
+
 @pytest.mark.parametrize("control", CONTROLS)
-def test_oracle_names_every_negative_control(control: str) -> None:
-    clean = Simulation(Random(5), endpoints=12, clients=8, subscriptions=6, churn=0.2).run(60)
-    assert judge(clean).clean
+def test_oracle_names_every_negative_control(control: str, clean: History) -> None:
     for seed in range(5):
         report = judge(CONTROLS[control](clean, Random(seed)))
         assert classes(report) >= EXPECTED[control]

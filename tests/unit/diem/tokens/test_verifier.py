@@ -370,7 +370,9 @@ def test_the_cache_is_bounded_and_evicts_the_least_recently_used(
         verifier.verify(tokens[1], NOW)
 
 
-def test_the_memory_of_the_cache_is_bounded_whatever_the_tokens_have(issuer: Issuer) -> None:
+def test_the_memory_of_the_cache_is_bounded_whatever_the_tokens_have() -> None:
+    issuer = ISSUERS["HS256"]  # to sign thousands of tokens by another takes seconds
+
     def kept(prefixes: int, tokens: int) -> tuple[int, int]:
         """Return the remembered tokens, and the bytes that they take."""
         verifier = Verifier([issuer.key], max_cached_bytes=1 << 20)

@@ -19,12 +19,10 @@ from tests.e2e.axe import RULES, SCHEMES, violations
 from tests.support.kafka import SharedBroker, options_on
 from tests.support.nginx import front_nginx, needs_nginx
 from tests.support.ports import free_port
-from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
 # One system for all of these.
 pytestmark = [
-    in_cluster(),
     pytest.mark.chromium,
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.xdist_group("operator-page"),

@@ -12,10 +12,9 @@ from tests.e2e import small_market
 from tests.e2e.page import connected, stats
 from tests.e2e.small_market import write
 from tests.support.patience import PATIENCE_S
-from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
-pytestmark = [in_cluster(), pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 SECONDS = 2
 BATCHES_A_SECOND = 10

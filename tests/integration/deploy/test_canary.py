@@ -17,11 +17,8 @@ from tests.load.system import System
 from tests.support.nginx import needs_nginx
 from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.ports import free_port
-from tests.support.required import in_cluster
 from tests.support.stalls import stalls
 from tests.support.swallowing import NAME
-
-pytestmark = in_cluster()
 
 NAMED_WITHIN_S = 15.0
 """Promised time from a fault until it is named (docs/operations.md section 3.2)."""

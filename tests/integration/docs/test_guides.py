@@ -20,8 +20,6 @@ from tests.support.nginx import needs_nginx
 from tests.support.ports import free_port
 from tests.support.required import in_cluster
 
-pytestmark = in_cluster()
-
 GUIDES: Final = ROOT / "docs" / "guide"
 FIRST_WALK: Final = [
     ROOT / "README.md",
@@ -84,7 +82,7 @@ def walking(tmp_path: Path) -> Walking:
     return walking
 
 
-@pytest.mark.takes(60)
+@in_cluster("it takes 14 s of CPU time")
 async def test_guides_about_one_system_go_as_they_say(walking: Walking) -> None:
     ports = {port: str(free_port()) for port in PORTS}
     async with walking(ports) as walk:
@@ -97,7 +95,7 @@ async def test_choosing_a_mode_goes_as_it_says(walking: Walking) -> None:
         await walk.follow(GUIDES / "modes.md")
 
 
-@pytest.mark.takes(40)
+@in_cluster("it takes 10 s of CPU time")
 async def test_learning_a_placement_goes_as_it_says(walking: Walking, on_kafka: tuple[str, ...]) -> None:
     # `diem apply`, which asks twice a second, is to see the move although the machine may stand still for seconds.
     quick = ("--partitions", "12", "--set", "metadata:DIEM_METADATA_MOVE_SECONDS=5")

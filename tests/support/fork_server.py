@@ -41,10 +41,11 @@ from diem.process.imports import skip_sniffio
 ROOT: Final = Path(__file__).parents[2]
 DIEM: Final = "deploy"
 CHILD: Final = "diem.process.program"
+FAKED_COMPOSITE: Final = "tests.unit.services.composite.faked_composite"
 MODULES: Final = frozenset(
-    {DIEM, CHILD, "tests.load.attackers", "tests.load.clients", "tests.support.swallowing"},
+    {DIEM, CHILD, FAKED_COMPOSITE, "tests.load.attackers", "tests.load.clients", "tests.support.swallowing"},
 )
-"""What ``diem up`` and tests start, what composites start, and what load tests and those of the canary start."""
+"""What ``diem up`` and tests start, what composites start, and what tests of load, canary and composites start."""
 _more: Final[set[str]] = set()
 """Further modules that are forked: those that the server was started for."""
 _WITH_PARENT: Final = (sys.executable, "-m", "deploy.system.pdeathsig")

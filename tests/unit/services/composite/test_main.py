@@ -19,27 +19,14 @@ from diem.process.auth import SharedKey
 from services.composite.control import PATH, SUBPROTOCOL
 from services.composite.plan import child_names
 from services.composite.settings import Settings
+from tests.support.fork_server import FAKED_COMPOSITE
 from tests.support.internal import InternalConnect
 from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port, free_ports
 from tests.support.running import alive
+from tests.unit.services.composite.faked_composite import CHILD_PORTS
 
-FAKE = Path(__file__).parent / "fake_child.py"
 ROOT = Path(__file__).parents[4]
-CHILD_PORTS = 40
-SCRIPT = f"""
-import functools, os, sys
-from diem.process import lifecycle, ports
-from services.composite import main as module
-from services.composite.composite import Composite
-from services.composite.settings import Settings
-from tests.support.ports import free_port
-fake = lambda child: (sys.executable, {str(FAKE)!r}, child.process)
-module.Composite = functools.partial(Composite, launch=fake)
-if first := int(os.environ.get("FAKE_PORTS", "0")):
-    ports.CHILD_RANGE = range(first, first + {CHILD_PORTS})
-sys.exit(lifecycle.run(Settings.load(), module.main))
-"""
 
 
 class Running:
@@ -96,7 +83,7 @@ async def running(tmp_path: Path, **environment: str) -> AsyncIterator[Running]:
         **environment,
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SCRIPT, env=env, cwd=tmp_path, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        sys.executable, "-m", FAKED_COMPOSITE, env=env, cwd=tmp_path, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 from diem.fanout.change_map import ChangeMap
 from diem.links.internal import InternalConnection
 from diem.links.keepalive import LinkMonitor
+from diem.process.clock import until_next
 from diem.protocol import feed
 from diem.protocol.codes import Close
 from diem.protocol.update import without_data
@@ -152,7 +153,7 @@ class FeedServer:
     async def run(self) -> None:
         """Send heartbeats and pings until cancelled."""
         while True:
-            await asyncio.sleep(HEARTBEAT_EVERY_S)
+            await asyncio.sleep(until_next(asyncio.get_running_loop().time(), HEARTBEAT_EVERY_S))
             if self._heartbeats:
                 self.heartbeat()
             self._monitor.tick()

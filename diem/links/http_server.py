@@ -32,6 +32,7 @@ from diem.links.listener import MAX_HEAD_BYTES, BatchAcceptor
 from diem.links.rest import ClientAddressMiddleware, problem, retry_after
 from diem.process import security_log
 from diem.process.backoff import wait
+from diem.process.clock import until_next
 from diem.process.forwarding import ClientAddresses
 from diem.process.limits import AdmissionResult
 from diem.process.listeners import OTHER_FILES, Network, raise_open_files
@@ -480,7 +481,7 @@ class HttpServer(uvicorn.Server):
         """Renew the header ``Date`` until the end: uvicorn wakes ten times a second for it."""
         while not self._stopping.is_set():
             await self.on_tick(0)
-            await wait(self._stopping, DATE_EVERY_S)
+            await wait(self._stopping, until_next(asyncio.get_running_loop().time(), DATE_EVERY_S))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, and answer requests in progress."""

@@ -12,6 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import structlog
 
 from diem.links.connection import Connection
+from diem.process.clock import until_next
 
 CHECK_EVERY_S: Final = 1.0
 PING_EVERY_S: Final = 2.0
@@ -63,8 +64,9 @@ class LinkMonitor:
 
     async def run(self) -> None:
         """Tick every second until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(CHECK_EVERY_S)
+            await asyncio.sleep(until_next(loop.time(), CHECK_EVERY_S))
             self.tick()
 
 

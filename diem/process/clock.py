@@ -16,6 +16,15 @@ class Clock(Protocol):
         ...
 
 
+def until_next(now: float, period_s: float) -> float:
+    """Return the seconds until the next multiple of a period, or the one after it if that is nearer than half of one.
+
+    Timers that are set to it wake an idle process together.
+    """
+    left_s = period_s - now % period_s
+    return left_s if left_s >= period_s / 2 else left_s + period_s
+
+
 class SystemClock:
     """The machine's clocks."""
 

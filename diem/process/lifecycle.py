@@ -12,6 +12,7 @@ import structlog
 from diem.errors import ConfigurationError, DiemError
 from diem.process import log, metrics
 from diem.process.backoff import wait
+from diem.process.clock import until_next
 from diem.process.service_links import service_links
 from diem.process.settings import SHARED_PREFIX, ProcessSettings
 from diem.process.watchdog import heartbeats, standard_input
@@ -41,7 +42,8 @@ class LoopLag:
         self._handle.cancel()
 
     def _schedule(self) -> None:
-        self._due = self._loop.time() + self._period_s
+        now = self._loop.time()
+        self._due = now + until_next(now, self._period_s)
         self._handle = self._loop.call_at(self._due, self._fire)
 
     def _fire(self) -> None:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from diem.process.backoff import Backoff, wait
-from diem.process.clock import Clock, SystemClock
+from diem.process.clock import Clock, SystemClock, until_next
 from diem.process.lifecycle import EXIT_CONFIGURATION
 from diem.process.watchdog import HEARTBEAT_S, HUNG_AFTER_S, WANTED, ChildLink, HangDetector
 
@@ -263,7 +263,8 @@ class Supervisor:
         self._tasks[child.spec.name] = asyncio.create_task(self._keep(child), name=f"keep {child.spec.name}")
 
     def _schedule_check(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(HEARTBEAT_S, self._check)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(until_next(loop.time(), HEARTBEAT_S), self._check)
 
     def _check(self) -> None:
         # Never two in a row: a supervisor that was late or suspended must not count that time as missed heartbeats.

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Self
 
+from diem.process.clock import until_next
 from diem.process.listeners import BACKLOG
 
 HEARTBEAT_S: Final = 1.0
@@ -100,7 +101,7 @@ def _repeated(calls: list[Callable[[], None]]) -> Iterator[None]:
 
     def fire() -> None:
         nonlocal timer
-        timer = loop.call_later(HEARTBEAT_S, fire)
+        timer = loop.call_later(until_next(loop.time(), HEARTBEAT_S), fire)
         for call in calls:
             call()
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from diem.links.internal import InternalConnection
 from diem.links.keepalive import CHECK_EVERY_S, LinkMonitor
+from diem.process.clock import until_next
 from diem.protocol import endpoints, interest
 from diem.protocol.codes import Close
 from services.data.sources.source import InterestSource
@@ -36,7 +37,7 @@ class InterestPort:
         ticks = 0
         try:
             while True:
-                await asyncio.sleep(CHECK_EVERY_S)
+                await asyncio.sleep(until_next(asyncio.get_running_loop().time(), CHECK_EVERY_S))
                 self._monitor.tick()
                 ticks += 1
                 if ticks % READMIT_TICKS == 0 and sum(source.readmit() for source in self._sources.values()):

@@ -21,7 +21,7 @@ from diem.links.public_listener import PublicListener, admission
 from diem.links.read_reports import reporting
 from diem.links.service import freeze_heap, internal_service, run_until
 from diem.process import metrics
-from diem.process.clock import SystemClock
+from diem.process.clock import SystemClock, until_next
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.metrics import Sample
@@ -103,8 +103,9 @@ async def _hand_over(server: WebSocketServer, seconds: float) -> None:
 
 
 async def _check_liveness(server: WebSocketServer) -> None:
+    loop = asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(CHECK_EVERY_S)
+        await asyncio.sleep(until_next(loop.time(), CHECK_EVERY_S))
         server.check_liveness()
         server.measure_next_delay()
 

@@ -113,7 +113,7 @@ class HttpClient(AdmittedClient):
         self._address, self._allowance = address, outcome.allowance
         self._anonymous_data = outcome.anonymous_data
         # A page whose name resolves to this machine (DNS rebinding) has no Origin in a GET, but its name in Host.
-        if origin is None and outcome.anonymous and is_loopback(address) and not _is_here(host):
+        if origin is None and outcome.anonymous and is_loopback(address) and not is_here(host):
             return self._refused(_FOREIGN_HOST, address)
         if not self._allowance.messages.take(now):
             edge.errors[ErrorCode.RATE] += 1
@@ -210,7 +210,7 @@ class HttpClient(AdmittedClient):
 
 
 @lru_cache(64)
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     """Return whether a Host field names this machine."""
     return is_of_this_machine((host_of(host) or "").strip("[]"))
 

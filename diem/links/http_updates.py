@@ -7,6 +7,7 @@ clients on one connection.
 
 import asyncio
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from sys import intern
 from typing import Final, NamedTuple, cast
@@ -17,7 +18,7 @@ import h11
 from diem.links.connection import HIGH_WATER_BYTES
 from diem.links.edge import Edge, RequestSource
 from diem.links.fast_path import RequestHead, parse_head
-from diem.links.http_clients import EventStream, LongPoll
+from diem.links.http_clients import EventStream, LongPoll, is_here
 from diem.links.listener import HANDSHAKE_TIMEOUT_S, MAX_HEAD_BYTES, Reply
 from diem.links.refusals import NOT_READY, readable
 from diem.protocol import messages
@@ -281,7 +282,7 @@ def _read_head(data: bytes, limit: int) -> UpdatesHead | Reply:
     authorization = fields.get("authorization", "")
     return UpdatesHead(
         RequestSource(
-            intern(fields["origin"]) if "origin" in fields else None,
+            _origin_of(fields),
             fields.get("x-forwarded-for"),
             "forwarded" in fields or "via" in fields,
         ),
@@ -294,6 +295,17 @@ def _read_head(data: bytes, limit: int) -> UpdatesHead | Reply:
         "close" in fields.get("connection", "").lower(),
         fields.get("expect", "").lower() == "100-continue",
     )
+
+
+def _origin_of(fields: Mapping[str, str]) -> str | None:
+    """Return the origin of the page that sends a request; None: it is from none, or from this machine."""
+    host = fields.get("host", "")
+    if "origin" in fields:
+        return intern(fields["origin"])
+    # Browsers leave it out of a GET of the page's own origin. Without TLS they send this field to their machine alone.
+    if fields.get("sec-fetch-site") == "same-origin" and "authorization" not in fields and not is_here(host):
+        return f"https://{host.lower()}"
+    return None
 
 
 def _parse_body(data: bytes, limit: int) -> UpdatesRequest | MessageError:

@@ -352,6 +352,22 @@ async def test_a_name_that_resolves_to_this_machine_is_no_way_around_origins(wor
     assert answer.status_code == 403
 
 
+@pytest.mark.parametrize(
+    ("host", "site", "status"),
+    [
+        ("app.example", "same-origin", 200),
+        ("app.example", "cross-site", 401),
+        ("other.example", "same-origin", 403),
+    ],
+)
+async def test_a_get_of_a_page_of_the_same_origin_needs_no_origin(host: str, site: str, status: int) -> None:
+    rules = AdmissionRules(origins=frozenset({"https://app.example"}), anonymous="on", tokens=True)
+    headers = {"Host": host, "Sec-Fetch-Site": site, "Via": "1.1 front"}
+    async with worlds(rules) as world:
+        answer = await world.client.get("/v1/updates?endpoint=/a&wait=0", headers=headers)
+        assert answer.status_code == status
+
+
 async def test_the_query_of_a_get_is_a_request(world: World) -> None:
     world.put("/a")
     answer = await world.client.get("/v1/updates?endpoint=/a&endpoint=/b&after=5")

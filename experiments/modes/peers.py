@@ -51,6 +51,7 @@ pid {folder}/nginx.pid;
 events {{ worker_connections 16384; }}
 http {{
   access_log off;
+  keepalive_requests 1000000;
   client_body_temp_path {folder}/body;
   proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/fastcgi;

@@ -1,7 +1,7 @@
 """What every system is asked for: updates in, the connections of clients out, its processes, and to crash."""
 
 import asyncio
-import random
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -41,13 +41,17 @@ class Update(NamedTuple):
         return self.endpoint.startswith("/inline")
 
 
-_rng: Final = random.Random(1)
+_numbers: Final = itertools.count(1)
 
 
 def update(endpoint: str, size: int = 0, value: float | None = None) -> Update:
-    """Return an update whose dataset takes about ``size`` bytes of JSON, other than any before if without a value."""
+    """Return an update whose dataset takes about ``size`` bytes of JSON, other than the one before.
+
+    DIEM takes the same data again for no change.
+    """
+    other = 1000 + next(_numbers) % 9000 / 10
     points = [
-        {"time": f"2026-01-{1 + i // 24:02d}T{i % 24:02d}:00:00Z", "value": value or _rng.randrange(1000, 9999) / 10}
+        {"time": f"2026-01-{1 + i // 24:02d}T{i % 24:02d}:00:00Z", "value": value or other}
         for i in range(max(1, round((size - 54) / _POINT_BYTES)))
     ]
     return Update(endpoint, {"unit": "MW", "resolution": "PT1H", "points": points})

@@ -43,9 +43,11 @@ class Other(Contender):
         self._start = start
         self._running = AsyncExitStack()
         self._pid = 0
+        self._cores: set[int] = set()
 
     async def __aenter__(self) -> Self:
         self._pid = await self._running.enter_async_context(self._start())
+        self._cores = os.sched_getaffinity(self._pid)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -64,7 +66,11 @@ class Other(Contender):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         await self._running.aclose()
+        own = os.sched_getaffinity(0)
+        # Processes inherit the core on which they are started, and the clients have the other one.
+        os.sched_setaffinity(0, self._cores)
         self._pid = await self._running.enter_async_context(self._start())
+        os.sched_setaffinity(0, own)
 
 
 class Nchan(Other):

@@ -32,14 +32,14 @@ def about(argv: Sequence[str] | None) -> dict[str, Any]:
     quick = "" if SIZE is RunSize.FULL else f"{SIZE.name}=1 "
     return {
         "command": f"{quick}python -m experiments.modes {shlex.join(argv or [])}".strip(),
-        "revision": _revision(),
+        "revision": revision(),
         "seed": SEED,
         "machine": {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()},
         "versions": {name: version(name) for name in PACKAGES},
     }
 
 
-def _revision() -> str | None:
+def revision() -> str | None:
     """Return the revision of the code, with a mark if there are changes; None without Git."""
     try:
         found = subprocess.run(

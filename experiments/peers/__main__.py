@@ -17,10 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from diem.errors import DiemError
+from experiments.modes.page import revision
 from experiments.peers import diem, others, session
 from experiments.peers.contenders import Absent, Contender, Refused
 from experiments.peers.page import page
@@ -47,7 +49,12 @@ class Bench:
         self.results: dict[str, Any] = {}
         self.absent: dict[str, str] = dict(others.ABSENT)
         self.goals: list[Goal] = []
-        self.about = {"began": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", "machine": _machine(), "load before": _load()}
+        self.about = {
+            "began": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+            "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}",
+            "load before": _load(),
+            "versions": {"DIEM": revision() or version("diem"), **others.versions()},
+        }
         self._folder = folder
         self._names = names
         self._report = report
@@ -103,10 +110,6 @@ def goals(results: Mapping[str, Any]) -> list[Goal]:
             own, peer = (results[name]["cells"][cell][f"x {SINGLE}"] for name in (mode, "Centrifugo"))
             made.append(Goal(f"{mode}: CPU of a frame, of Centrifugo, {cell}", "x", bound, round(own / peer, 3)))
     return made
-
-
-def _machine() -> str:
-    return f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
 
 
 def _load() -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -300,3 +301,18 @@ OTHERS: Final = {
     "Centrifugo, Kafka": centrifugo_kafka,
 }
 ABSENT: Final = {"Mercure": "the load client speaks WebSocket, Mercure only event streams"}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what is installed."""
+    found = {"Centrifugo": (BUILD / "centrifugo").resolve().name.removeprefix("centrifugo-")}
+    for name, package in (("nchan", "libnginx-mod-nchan"), ("Redis", "redis-server")):
+        changes = DEBIAN / "usr/share/doc" / package / "changelog.Debian.gz"
+        if changes.exists():
+            found[name] = gzip.decompress(changes.read_bytes()).split(b")", 1)[0].decode().partition("(")[2]
+    for folder in BUILD.glob("socketify/lib/*/site-packages/socketify-*.dist-info"):
+        found["uWebSockets (socketify)"] = folder.name.split("-")[1].removesuffix(".dist")
+    manifest = peers.CLIENT / "node_modules/ws/package.json"
+    if manifest.exists():
+        found["ws"] = orjson.loads(manifest.read_bytes())["version"]
+    return found

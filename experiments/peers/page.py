@@ -33,6 +33,7 @@ def page(figures: Mapping[str, Any], goals: Sequence[Mapping[str, Any]]) -> str:
     parts = [
         f"<h1>{TITLE}</h1>",
         f"<p>{escape(about['began'])}; {escape(about['machine'])}; load before {escape(about['load before'])}.</p>",
+        f"<p>{escape('; '.join(f'{name} {version}' for name, version in about['versions'].items()))}.</p>",
         f"<p>{escape(_HOW)}</p>",
         *(f"<p>Not measured: {escape(name)}: {escape(why)}.</p>" for name, why in figures["skipped"].items()),
         "<h2>CPU of a frame: us, and x DIEM's single</h2>",

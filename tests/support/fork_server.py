@@ -42,10 +42,14 @@ ROOT: Final = Path(__file__).parents[2]
 DIEM: Final = "deploy"
 CHILD: Final = "diem.process.program"
 FAKED_COMPOSITE: Final = "tests.unit.services.composite.faked_composite"
+FILE_WORKER: Final = "services.data.files.worker"
 MODULES: Final = frozenset(
-    {DIEM, CHILD, FAKED_COMPOSITE, "tests.load.attackers", "tests.load.clients", "tests.support.swallowing"},
+    {
+        *(DIEM, CHILD, FILE_WORKER),
+        *(FAKED_COMPOSITE, "tests.load.attackers", "tests.load.clients", "tests.support.swallowing"),
+    }
 )
-"""What ``diem up`` and tests start, what composites start, and what tests of load, canary and composites start."""
+"""What ``diem up``, composites, Data Services and tests start."""
 _more: Final[set[str]] = set()
 """Further modules that are forked: those that the server was started for."""
 _WITH_PARENT: Final = (sys.executable, "-m", "deploy.system.pdeathsig")
@@ -331,6 +335,8 @@ _LATE: Final = (
     "encodings.utf_8_sig",
     "httpcore",
     "pydantic.type_adapter",
+    "services.data.files.convert",
+    "services.data.files.suggest",
     "services.data.publisher.publisher",
     "services.data.store.postgres",
     "services.data.store.sqlite",

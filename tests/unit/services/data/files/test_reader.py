@@ -32,6 +32,10 @@ TARGET = FileTarget(Declared("/load", HOUR, clock=clock_of("Europe/Berlin")))
 ROWS = InputFile("a.csv", b"time,value\n2026-06-01 02:00,1.5\n2026-06-01 03:00,\n")
 
 
+# The bounds are those of a process that has imported nothing else.
+pytestmark = pytest.mark.usefixtures("executed_processes")
+
+
 @pytest.fixture
 async def reader() -> AsyncIterator[FileReader]:
     async with FileReader() as made:

@@ -18,8 +18,8 @@ from tests.unit.diem.links.test_http_updates import PAGE, VERSION, World, worlds
 pytestmark = needs_nginx
 
 POLLERS: Final = 50
-AT_MOST: Final = 5
-"""Polls that reach the server: one, but on a machine that stands still some come after the answer has expired."""
+AT_MOST: Final = POLLERS // 2
+"""Polls that reach the server: one, but on a busy machine nginx looks too late for the answer; without a cache all."""
 
 
 class Front:

@@ -74,14 +74,15 @@ class Storm:
         self._process = process
         self.count = count
 
-    async def all_live(self) -> list[float]:
-        """Wait until all are live, and return when (LOST, T50, T99, T100), with ATTEMPTS and REFUSED."""
+    async def all_live(self, since: float = 0.0) -> list[float]:
+        """Wait until all are live after a loss, and return when (LOST, T50, T99, T100), with ATTEMPTS and REFUSED."""
         assert self._process.stdout is not None
         async with asyncio.timeout(2 * PATIENCE_S):
-            line = await self._process.stdout.readline()
-        if not line:
-            raise Lost("the clients ended")
-        return [float(each) for each in line.split()]
+            while line := await self._process.stdout.readline():
+                found = [float(each) for each in line.split()]
+                if found[0] >= since:
+                    return found
+        raise Lost("the clients ended")
 
 
 @contextlib.asynccontextmanager
@@ -147,7 +148,7 @@ async def outage(system: System, storm: Storm, viewers: Viewers) -> Outage:
     killed = await system.kill(SERVER)
     ready = await system.back(SERVER, killed)
     pid = system.process(SERVER).pid or 0
-    _, half, most, last, attempts, refused = await storm.all_live()
+    _, half, most, last, attempts, refused = await storm.all_live(began)
     spent = cost(pid)
     await asyncio.sleep(0.2)
     late = [delay for arrived, delay in viewers.delays if began < arrived < last]

@@ -2,8 +2,8 @@
  *
  * usage: storm PORT COUNT NET PATH ENDPOINT RATE. Connection i comes from 127.0.NET.(1 + i / 50), dials first after i / RATE
  * seconds and subscribes to ENDPOINT. Whenever all are subscribed, a line "LOST T50 T99 T100 ATTEMPTS REFUSED" follows: when the
- * first connection was lost (0 the first time), when so many percent were subscribed again, by CLOCK_MONOTONIC, and how many
- * were dialled and answered with something else than a WebSocket since then. The end of the input ends the process.
+ * latest connection was lost (0 the first time), when so many percent were subscribed again, by CLOCK_MONOTONIC, and how many
+ * were dialled and answered with something else than a WebSocket since all were subscribed before. The end of the input ends the process.
  */
 #define _GNU_SOURCE
 #include "client.h"
@@ -34,11 +34,8 @@ static void lose(struct client *client) {
     if (client->fd >= 0) close(client->fd);
     client->fd = -1;
     if (client->state == SUBSCRIBED) {
-        if (live == count) {
-            lost_at = t;
-            attempts = refused = 0;
-        }
-        live--;
+        if (live-- == count) attempts = refused = 0;
+        lost_at = t;
         client->failures = 0;
         client->since = t;
     }

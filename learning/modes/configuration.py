@@ -24,7 +24,7 @@ class Configuration(StrEnum):
 
     @property
     def behind_nginx(self) -> bool:
-        """True if clients connect through nginx."""
+        """True if servers are equal: on several hosts clients connect through nginx, on one host these share a port."""
         return self in {Configuration.ALL_TO_ALL, Configuration.X_BROADCAST, Configuration.X, Configuration.XZ}
 
     @property

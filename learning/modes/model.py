@@ -113,7 +113,7 @@ def predict(
         configuration: the mode.
         size: its numbers of servers and clones.
         load: clients and writers.
-        workers: processes of nginx.
+        workers: processes of nginx in front of equal servers; 0: these share a port.
         brokers: of Kafka.
         fan_out: mean number of servers of a clone that a client needs; None: of endpoints on random servers.
         met: mean number of partitions that the endpoints of a client are in; None: of endpoints in random partitions.
@@ -165,6 +165,7 @@ class _Model:
         self.size = size
         self.load = load
         self.workers = workers
+        self.behind_nginx = configuration.behind_nginx and workers > 0
         self.brokers = brokers
         self.update_us = DEFAULT.update_us + work_us
         self.pieces = touched(size.partitions, load.batch) if configuration.uses_kafka else 1.0
@@ -183,7 +184,7 @@ class _Model:
 
     def predict(self) -> Prediction:
         roles = [self._data(), *self._middle(), *self._edges()]
-        if self.configuration.behind_nginx:
+        if self.behind_nginx:
             roles.append(self._nginx())
         load, size, configuration = self.load, self.size, self.configuration
         record = RECORD_BYTES + (load.data_bytes if load.data is Data.INLINE else 0.0)
@@ -205,7 +206,7 @@ class _Model:
     def _data(self) -> RoleUse:
         load = self.load
         # nginx answers all GETs of a version but one from its cache.
-        cached = self.configuration.behind_nginx
+        cached = self.behind_nginx
         gets = min(self.gets, load.updates * load.watched) if cached else self.gets
         forms = [terms.data_service(load.updates, load.writes, gets)]
         if self.configuration.uses_kafka:
@@ -359,7 +360,7 @@ class _Model:
         edge = next(role for role in reversed(roles) if role.name in {"proxy", "websocket"})
         frames = {"delivery_us", "merged_frame_us", "inline_frame_us", "proxy_frame_us"}
         burst = {name: amount / self.load.writes for name, amount in edge.busiest.items() if name in frames}
-        if self.configuration.behind_nginx:
+        if self.behind_nginx:
             nginx = next(role for role in roles if role.name == "nginx")
             burst["nginx_frame_us"] = nginx.work["nginx_frame_us"] / self.load.writes / self.workers
         return burst

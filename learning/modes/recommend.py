@@ -60,7 +60,7 @@ class Requirements:
 
     @property
     def workers(self) -> int:
-        """Workers of nginx."""
+        """Workers of nginx in front of several hosts."""
         return max(1, min(NGINX_WORKERS, self.cores_per_host))
 
 
@@ -171,14 +171,18 @@ def _surviving(
     return replace(found, fault=remaining.fault, final=remaining.final, binds=remaining.binds)
 
 
-def _sized(configuration: Configuration, size: Size, load: Load, costs: RoleCosts, needs: Requirements) -> Candidate:
-    found = predict(configuration, size, load, workers=needs.workers, brokers=needs.brokers)
+def _sized(
+    configuration: Configuration, size: Size, load: Load, costs: RoleCosts, needs: Requirements, *, workers: int = 0
+) -> Candidate:
+    found = predict(configuration, size, load, workers=workers, brokers=needs.brokers)
     shares = {role.name: found.utilisation(role, costs) for role in found.roles}
     binds = max(shares, key=shares.__getitem__)
     cpu, memory = found.cpu(costs), found.memory(costs)
     hosts = max(1, math.ceil(cpu.value / 1e6 / (needs.cores_per_host * needs.utilisation)))
     if needs.memory_bytes:
         hosts = max(hosts, math.ceil(memory.value / needs.memory_bytes))
+    if hosts > 1 and configuration.behind_nginx and not workers:
+        return _sized(configuration, size, load, costs, needs, workers=needs.workers)
     fault, final = None, False
     if shares[binds] > needs.utilisation:
         fault = f"{_NAMES.get(binds, binds)} would use {shares[binds]:,.0%} of its cores"
@@ -231,7 +235,7 @@ def choose(load: Load, costs: RoleCosts, needs: Requirements) -> Candidate | Non
 
 def _floor(configuration: Configuration, load: Load, costs: RoleCosts, needs: Requirements) -> float:
     least = Size(1, _CLONES.get(configuration, 1))
-    found = predict(configuration, least, load, workers=needs.workers, brokers=needs.brokers)
+    found = predict(configuration, least, load, workers=0, brokers=needs.brokers)
     return sum(found.cpu_by_role(costs).values())
 
 
@@ -313,7 +317,7 @@ def cheaper_mode(
 
     The present mode counts at the size that it has, and with its ``brokers``; None: with those that it would need.
     """
-    now = predict(present, size, load, workers=needs.workers, brokers=brokers or needs.brokers).cpu(costs)
+    now = predict(present, size, load, workers=0, brokers=brokers or needs.brokers).cpu(costs)
     found = choose(load, costs, needs)
     if found is None or found.configuration is present or not now.value:
         return None

@@ -78,13 +78,19 @@ def test_a_mode_with_one_process_for_all_clients_survives_nothing(configuration:
 
 
 def test_clients_with_one_address_do_not_connect_to_several_servers() -> None:
-    needs = Requirements(survive=1)
+    needs = Requirements(survive=1, cores_per_host=1)
     found = choose(MANY, ROLES, needs)
     assert found is not None
-    assert found.configuration is Configuration.Z_CLIENT
-    found = choose(MANY, ROLES, replace(needs, one_address=True))
+    assert found.configuration is Configuration.Z_CLIENT, "nginx costs more on several hosts"
+    found = choose(MANY, ROLES, Requirements(survive=1, one_address=True))
     assert found is not None
     assert found.configuration.behind_nginx
+
+
+def test_servers_of_one_host_share_a_port_and_those_of_several_are_behind_nginx() -> None:
+    one, several = (fit(Configuration.X_BROADCAST, MANY, ROLES, Requirements(cores_per_host=cores)) for cores in (4, 1))
+    assert [each.hosts > 1 for each in (one, several)] == [False, True]
+    assert ["nginx" in each.prediction.cpu_by_role(ROLES) for each in (one, several)] == [False, True]
 
 
 def test_a_server_admits_as_many_clients_as_it_is_set_to() -> None:
@@ -139,7 +145,7 @@ def test_a_reason_names_the_processes_that_cost_more() -> None:
     found = {each.configuration: each for each in compare(SMALL, ROLES, NEEDS)}
     why = reason(found[Configuration.X_BROADCAST], found[Configuration.SINGLE], ROLES)
     assert why.startswith("+")
-    assert "nginx +" in why
+    assert "broadcast +" in why
     unfit = fit(Configuration.SINGLE, SMALL, ROLES, Requirements(survive=1))
     assert reason(unfit, found[Configuration.X], ROLES) == unfit.fault
 

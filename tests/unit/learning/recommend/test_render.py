@@ -52,7 +52,7 @@ def test_what_was_not_measured_is_not_shown_as_nothing() -> None:
 def test_next_and_present_mode_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, present=Configuration.X, size=Size(3))
     assert any(line.startswith("Run:   diem up --mode single") for line in text)
-    assert any(line.startswith("Next:  diem up --mode z-client") for line in text)
+    assert any(line.startswith("Next:  diem up --mode x-broadcast") for line in text)
     assert any(line.startswith("Now:   diem up --mode single would take ") for line in text)
 
 

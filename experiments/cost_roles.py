@@ -61,7 +61,7 @@ class Roles:
 
     async def measure(self, mode: str) -> None:
         """Run one system and measure its blocks."""
-        options = (*_OPTIONS, "--clients-per-address", "1000")
+        options = (*_OPTIONS, "--nginx", "--clients-per-address", "1000")
         async with contextlib.AsyncExitStack() as stack:
             system = await stack.enter_async_context(System(mode, self._directory / mode, options, _SETTINGS))
             _, port, _ = system.servers[0]

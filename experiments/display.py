@@ -44,7 +44,7 @@ from tests.support.commandline import parser
 from tests.support.ports import free_port
 from tests.support.size import sized
 
-MODES: Final = {"single": (), "x": ("--servers", "2", "--max-servers", "2"), "z-proxy": ("--servers", "2")}
+MODES: Final = {"single": (), "x": ("--nginx", "--servers", "2", "--max-servers", "2"), "z-proxy": ("--servers", "2")}
 BATCH: Final = 50
 """Most datasets of one request."""
 SUBSCRIPTIONS: Final = 5

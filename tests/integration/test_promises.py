@@ -18,15 +18,15 @@ from tests.support.required import in_cluster
 
 pytestmark = pytest.mark.takes(25)
 X_SEED = 15
-X_FAULTS = ("kill-bridge", "kill-websocket", "kill-nginx")
+X_FAULTS = ("kill-bridge", "kill-websocket", "hang-websocket")
 LOAD = Scenario(seconds=3, clients=40, rate=100, tokens=True)
 RUNS = [
     replace(LOAD, mode="single", faults=("kill-data",), seed=11),
     pytest.param(replace(LOAD, mode="single", faults=("wipe-store",), seed=12), marks=in_cluster()),
-    replace(LOAD, mode="x-broadcast", faults=("kill-broadcast",), seed=13),
-    pytest.param(replace(LOAD, mode="all-to-all", rate=60, faults=("kill-websocket",), seed=14), marks=in_cluster()),
+    replace(LOAD, mode="x-broadcast", nginx=False, faults=("kill-broadcast",), seed=13),
+    pytest.param(replace(LOAD, mode="all-to-all", rate=60, faults=("kill-nginx",), seed=14), marks=in_cluster()),
 ]
-RUN_X = replace(LOAD, mode="x", servers=2, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED)
+RUN_X = replace(LOAD, mode="x", servers=2, nginx=False, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED)
 LOAD_Z = replace(LOAD, endpoints=100, servers=2, quick=True)
 ATTACKED = pytest.param(replace(LOAD, mode="single", faults=(ATTACK,), quick=True, seed=23), marks=in_cluster())
 SERVER_DOWN = pytest.param(
@@ -46,7 +46,7 @@ REPARTITIONED = [
         seed=22,
     ),
     replace(LOAD_Z, mode="z-composite", faults=(MOVE, "kill-proxy"), label="repartitioned", seed=19),
-    replace(LOAD_Z, mode="xz", clones=2, faults=(MOVE, "kill-composite"), label="repartitioned", seed=20),
+    replace(LOAD_Z, mode="xz", clones=2, nginx=False, faults=(MOVE, "kill-composite"), label="repartitioned", seed=20),
 ]
 
 

@@ -34,14 +34,14 @@ from tests.load.trees import why_not_extracted
 from tests.support.commandline import parser
 from tests.support.size import SIZE, RunSize
 
-LOAD_X = Scenario("x", clients=600, servers=3, max_servers=4)
+LOAD_X = Scenario("x", clients=600, servers=3, max_servers=4, nginx=False)
 LOAD_Z = Scenario(clients=600, rate=300, servers=3, max_servers=4)
 RUNS_Z = (
     replace(LOAD_Z, mode="z-client"),
     replace(LOAD_Z, mode="z-proxy"),
     replace(LOAD_Z, mode="z-composite"),
     # Two composites: each has every endpoint, and half of the clients.
-    replace(LOAD_Z, mode="xz", servers=2, clones=2, max_servers=3),
+    replace(LOAD_Z, mode="xz", servers=2, clones=2, max_servers=3, nginx=False),
 )
 RUNS_REPARTITION = (
     replace(LOAD_Z, mode="z-client"),
@@ -55,6 +55,7 @@ LOAD_DRAIN = Scenario(
     rate=20,
     servers=1,
     max_servers=2,
+    nginx=False,
     drain_seconds=30.0,
     faults=(DRAIN,),
     label="drain-2000",
@@ -131,7 +132,8 @@ def _scenarios(mode: str, seed: int) -> list[Scenario]:
             )
         ]
     if mode != "x":
-        return [Scenario(mode, faults=(fault,), seed=seed) for fault in faults_of(mode)]
+        nginx = False if mode == "x-broadcast" else None
+        return [Scenario(mode, nginx=nginx, faults=(fault,), seed=seed) for fault in faults_of(mode)]
     return [
         replace(LOAD_X, faults=ONE_BROKER, label="faults-1-broker", seed=seed),
         replace(LOAD_X, faults=THREE_BROKERS, label="faults-3-brokers", brokers=3, seed=seed),

@@ -53,6 +53,8 @@ class Scenario:
     servers: int | None = None
     """Number of WebSocket servers; None = the default of ``diem up``."""
     max_servers: int | None = None
+    nginx: bool | None = None
+    """Whether nginx stands in front, or servers share a port; None = the default of ``diem up``."""
     clones: int | None = None
     drain_seconds: float | None = None
     """Time that a stopping server gives its clients; None = the default of ``diem up``."""
@@ -137,6 +139,8 @@ class Scenario:
             "--traffic": self.traffic,
         }
         options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        if self.nginx is not None:
+            options.append("--nginx" if self.nginx else "--no-nginx")
         if self.uses_kafka and self.kafka is None:
             options += ["--brokers", str(self.brokers)]
         elif self.kafka:

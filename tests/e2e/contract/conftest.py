@@ -35,14 +35,20 @@ CASES = [
     Case("single", kafka=False, edges=("websocket-1",)),
     Case("all-to-all", kafka=False, options=("--servers", "2")),
     Case("x-broadcast", kafka=False, options=("--servers", "2")),
-    Case("x", kafka=True, options=("--servers", "2")),
+    Case("x", kafka=True, options=("--servers", "2", "--no-nginx")),
     Case("z-client", kafka=True, options=("--servers", "2")),
     Case("z-client", kafka=True, options=("--servers", "2", "--clones", "2"), edges=("websocket-1", "websocket-2")),
     Case("z-proxy", kafka=True, options=("--servers", "2"), edges=("proxy-1",)),
     Case("z-composite", kafka=True, options=("--servers", "2"), edges=("composite-1",)),
-    Case("xz", kafka=True, options=("--servers", "2", "--clones", "2"), edges=("composite-1", "composite-2")),
+    Case(
+        "xz",
+        kafka=True,
+        options=("--servers", "2", "--clones", "2", "--no-nginx"),
+        edges=("composite-1", "composite-2"),
+    ),
 ]
-NGINX = {"all-to-all", "x-broadcast", "x", "xz"}
+NGINX = {"all-to-all", "x-broadcast"}
+"""Those in which nginx stands in front, instead of a shared port."""
 
 
 def marks(case: Case) -> list[pytest.MarkDecorator]:

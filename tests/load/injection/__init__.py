@@ -107,8 +107,6 @@ ONE_BROKER: Final = (
     # Not before the faults of the first bridge: the clients of the first server do not come back to it by themselves.
     "kill-websocket",
     "hang-websocket",
-    # Clients that have lost connections within the last minute wait longer: so what cuts all comes late.
-    "kill-nginx",
     "add-server",
     "remove-server",
 )
@@ -120,6 +118,9 @@ THREE_BROKERS: Final = ("kill-controller", "kill-broker", "stop-broker", "all-br
 def faults_of(mode: str) -> list[str]:
     """The faults that a mode without Kafka can have."""
     found = ["kill-websocket", "kill-data", WIPE]
-    if mode == "x-broadcast":
-        found.append("kill-broadcast")
-    return found if mode == "single" else [*found, "kill-nginx"]
+    match mode:
+        case "x-broadcast":
+            return [*found, "kill-broadcast", "hang-websocket", "add-server", "remove-server"]
+        case "all-to-all":
+            return [*found, "kill-nginx"]
+    return found

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -108,8 +109,9 @@ def up(
         bool | None,
         typer.Option(
             hidden=True,
-            help="Whether nginx stands in front of several servers or composites, with everything at one port, or they "
-            "share a port (Linux). Default: nginx.",
+            help="Whether nginx stands in front of equal servers or composites, with everything at one port, or these "
+            "share a port beside that of the page. Default: nginx behind --front-proxy, with --tls-certificate, and on "
+            "other systems than Linux.",
         ),
     ] = None,
     free_ports: Annotated[
@@ -170,12 +172,13 @@ def up(
         private = (state_dir, file, *secrets)
         check_pages(pages, (path for path in private if path is not None), "--pages")
     public, port = _public(listen, port, tls_certificate, tls_key, origin or [])
+    clients = clients_of(public, front_proxy, anonymous, clients_per_address, file)
     count = servers if servers is not None else DEFAULT_SERVERS.get(mode, 1)
     options = plan.Options(
         mode,
         state_dir.absolute(),
-        scaling=plan.Scaling(count, max_servers, clones, balancers=int(_has_nginx(mode, nginx))),
-        clients=clients_of(public, front_proxy, anonymous, clients_per_address, file),
+        scaling=plan.Scaling(count, max_servers, clones, balancers=int(_has_nginx(mode, clients, nginx))),
+        clients=clients,
         content=plan.Content(
             # The Data Service has the variable itself.
             config=_absolute(
@@ -209,12 +212,15 @@ def _public(
     return public, port if given is None else given
 
 
-def _has_nginx(mode: plan.Mode, nginx: bool | None) -> bool:
+def _has_nginx(mode: plan.Mode, clients: plan.Clients, nginx: bool | None) -> bool:
     """Return whether nginx stands in front. Raises ``BadTopology``."""
     if nginx and not mode.behind_nginx:
         modes = ", ".join(each for each in plan.Mode if each.behind_nginx)
         raise plan.BadTopology(f"--nginx is for --mode {modes}, not {mode}")
-    return nginx is not False
+    if nginx is not None:
+        return nginx
+    # What others connect to has one port, as before; elsewhere the kernel does not share out connections.
+    return bool(clients.public.certificate or clients.front_proxies) or sys.platform != "linux"
 
 
 def _refuse_kafka(mode: plan.Mode, brokers: int | None, given: Mapping[str, object]) -> None:

@@ -43,7 +43,7 @@ async def module_system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
     pages = tmp_path_factory.mktemp("pages")
     # With the page's policy, but without trusted types, which refuse what these tests embed.
     (pages / "plain.html").write_text("<!doctype html><title>plain</title>")
-    directory, options = tmp_path_factory.mktemp("system"), ("--pages", str(pages))
+    directory, options = tmp_path_factory.mktemp("system"), ("--nginx", "--pages", str(pages))
     async with running(directory, "x-broadcast", servers=2, config=CONFIG, options=options) as system:
         yield system
 

@@ -76,7 +76,6 @@ async def follow(system: Running, *pages: Page) -> None:
 
 
 @in_cluster("it waits for half a minute")
-@needs_nginx
 @pytest.mark.parametrize(
     ("mode", "options"), [("single", ()), ("x", ("--servers", "2")), ("z-proxy", ("--servers", "2")), ("xz", ())]
 )
@@ -106,7 +105,7 @@ async def test_a_page_is_live_behind_a_proxy_before_nginx_and_two_servers(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async with (
-        running(tmp_path_factory.mktemp("nginx"), "x-broadcast", servers=2) as system,
+        running(tmp_path_factory.mktemp("nginx"), "x-broadcast", servers=2, options=("--nginx",)) as system,
         page_behind(browser, Obstacle.STRIPS, system) as (page, between),
     ):
         await system.put({"/test/load": 100})

@@ -59,7 +59,7 @@ async def until_type(link: ClientConnection, kind: str) -> list[dict[str, Any]]:
 
 
 async def test_sixty_clients_of_a_key_are_sent_no_more_data_in_a_minute_than_its_plan_has(tmp_path: Path) -> None:
-    options = ("--anonymous", "off", "--set", "data:DIEM_DATA_ANONYMOUS_READS=off")
+    options = ("--nginx", "--anonymous", "off", "--set", "data:DIEM_DATA_ANONYMOUS_READS=off")
     async with running(tmp_path, "x-broadcast", servers=2, config=PLAN, options=options) as system:
         await wait_for_token_keys(system)
         text = (await create_key(system))["key"]

@@ -30,7 +30,7 @@ async def reads(running: Running) -> int:
 
 async def test_a_herd_on_one_version_is_one_read_of_the_data_service_and_no_cache_is_left(tmp_path: Path) -> None:
     everybody = ("--set", "data:DIEM_DATA_ANONYMOUS_READS=on")
-    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", *everybody) as running:
+    async with up(tmp_path, "--mode", "x-broadcast", "--nginx", "--servers", "1", *everybody) as running:
         cache = Path((tmp_path / ".diem" / "nginx" / "cache-path").read_text())
         page = urlsplit(running.described()["urls"]["page"])
         async with httpx.AsyncClient(base_url=f"http://{page.netloc}", timeout=PATIENCE_S) as http:

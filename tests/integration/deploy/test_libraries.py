@@ -15,7 +15,6 @@ import orjson
 import pytest
 
 from diem.client import Client
-from tests.support.nginx import needs_nginx
 from tests.support.obstacles import Obstacle, proxy
 from tests.support.patience import until
 from tests.support.required import in_cluster
@@ -117,13 +116,12 @@ async def has_arrived(watchers: Mapping[str, Watcher], acknowledged: dict[str, i
         print(f"{fault}: {name} after {asyncio.get_running_loop().time() - began:.1f} s")
 
 
-@needs_nginx
 @pytest.mark.usefixtures("built")
 @pytest.mark.parametrize(
     ("mode", "servers", "killed", "down"),
     [
         ("single", None, ["data"], [["websocket-1"]]),
-        ("x", 2, ["data", "nginx", "bridge-1"], [["websocket-1"], ["websocket-1", "websocket-2"]]),
+        ("x", 2, ["data", "bridge-1"], [["websocket-1"], ["websocket-1", "websocket-2"]]),
         ("z-client", 2, ["data", "metadata", "bridge-1"], [["websocket-1"], ["websocket-1", "websocket-2"]]),
         ("z-proxy", 2, ["data", "proxy-1"], [["proxy-1"], ["websocket-1", "websocket-2"]]),
     ],

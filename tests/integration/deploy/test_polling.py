@@ -9,12 +9,9 @@ from time import monotonic
 import pytest
 
 from diem.client import UpdatesClient
-from tests.support.nginx import needs_nginx
 from tests.support.patience import until
 from tests.support.publisher import Publisher, Reply, Sent, published
 from tests.support.running import Running, running
-
-pytestmark = needs_nginx
 
 EVERY_S = 0.5
 NAME = "/orders/a~7"

@@ -21,10 +21,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the k
 @pytest.mark.takes(20)
 @pytest.mark.parametrize(
     ("mode", "killed"),
-    [("x-broadcast", ("nginx", "data", "broadcast", "websocket-1")), ("single", ("data", "websocket-1"))],
+    [
+        ("x-broadcast --nginx", ("nginx", "data", "broadcast", "websocket-1")),
+        ("x-broadcast", ("data", "websocket-1", "websocket-2")),
+        ("single", ("data", "websocket-1")),
+    ],
 )
 async def test_port_of_a_killed_process_is_nobody_elses(tmp_path: Path, mode: str, killed: tuple[str, ...]) -> None:
-    async with up(tmp_path, "--mode", mode) as running:
+    async with up(tmp_path, "--mode", *mode.split()) as running:
         # Also those of servers that do not run: nginx would send clients there.
         ports = {
             port
@@ -44,7 +48,7 @@ async def test_port_of_a_killed_process_is_nobody_elses(tmp_path: Path, mode: st
 
 @pytest.mark.takes(10)
 async def test_port_of_a_removed_server_is_nobody_elses(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "2", "--max-servers", "3") as running:
+    async with up(tmp_path, "--mode", "x-broadcast", "--nginx", "--servers", "2", "--max-servers", "3") as running:
         slots = {int(text) for text in _slots(tmp_path)}
         assert len(slots) == 3
         with intruder(slots) as other:

@@ -20,7 +20,7 @@ pytestmark = needs_nginx
 
 
 async def test_scaling_does_not_disconnect_clients_of_other_servers(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "2") as running:
+    async with up(tmp_path, "--mode", "x-broadcast", "--nginx", "--servers", "2") as running:
         nginx = running.pids()["nginx"]
         async with clients(running, 2) as (one, other):
             status = await running.until_status(
@@ -53,7 +53,7 @@ async def test_invalid_number_of_servers_is_a_one_line_error(tmp_path: Path) -> 
 
 
 async def test_killed_nginx_is_replaced_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1") as running:
+    async with up(tmp_path, "--mode", "x-broadcast", "--nginx", "--servers", "1") as running:
         port = running.described()["processes"][2]["ports"]["public"]
         master = running.pids()["nginx"]
         workers = children_of(master)
@@ -71,7 +71,7 @@ async def test_killed_nginx_is_replaced_and_leaves_nothing_behind(tmp_path: Path
 
 
 async def test_killed_diem_up_leaves_no_nginx_behind(tmp_path: Path) -> None:
-    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1") as running:
+    async with up(tmp_path, "--mode", "x-broadcast", "--nginx", "--servers", "1") as running:
         port = running.described()["processes"][2]["ports"]["public"]
         workers = children_of(running.pids()["nginx"])
         running.process.kill()
@@ -89,7 +89,10 @@ NEW_S = 5.0 * FACTOR
 async def test_all_to_all_runs_several_servers_too_and_clients_of_one_that_hangs_are_elsewhere_in_time(
     tmp_path: Path,
 ) -> None:
-    async with up(tmp_path, "--mode", "all-to-all", "--servers", "2") as running, clients(running, 2) as both:
+    async with (
+        up(tmp_path, "--mode", "all-to-all", "--nginx", "--servers", "2") as running,
+        clients(running, 2) as both,
+    ):
         status = await running.until_status(fine)
         assert list(status) == ["data", "nginx", "websocket-1", "websocket-2"]
         assert [report_of(status, f"websocket-{number}")["clients"] for number in (1, 2)] == [1, 1]
@@ -118,7 +121,7 @@ async def test_nginx_exposes_pages_and_data_and_nothing_internal(tmp_path: Path)
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "mine.js").write_text("first")
-    async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1", "--pages", "pages") as running:
+    async with up(tmp_path, "--mode", "x-broadcast", "--nginx", "--servers", "1", "--pages", "pages") as running:
         described = running.described()
         page = described["urls"]["page"].replace("127.0.0.1", "localhost")
         internal = next(p["urls"]["internal"] for p in described["processes"] if p["name"] == "data")

@@ -23,7 +23,7 @@ from tests.support.stalls import stalls
 
 pytestmark = [in_cluster("servers hang for seconds"), pytest.mark.skipif("sys.platform != 'linux'")]
 
-UP: Final = ("--mode", "x-broadcast", "--no-nginx", "--servers", "3")
+UP: Final = ("--mode", "x-broadcast", "--servers", "3")
 DIVERTED_S: Final = 6.0
 """Clients reach other servers than one that hangs within this time."""
 NEW: Final = 24

@@ -86,7 +86,7 @@ def test_a_port_below_1024_takes_one_capability_and_no_right_of_other_users(tmp_
 @pytest.mark.takes(6)
 async def test_without_java_diem_starts_where_no_memory_is_written_and_executed(tmp_path: Path) -> None:
     unit = written_and_executed_memory_refused(tmp_path)
-    async with up(tmp_path, "--mode", "all-to-all", "--servers", "1", launcher=launcher(unit)) as running:
+    async with up(tmp_path, "--mode", "all-to-all", "--nginx", "--servers", "1", launcher=launcher(unit)) as running:
         await until(lambda: "DIEM is up" in "\n".join(running.output))
         assert "running as root" not in "\n".join(running.output)
         assert "nginx" in running.pids()

@@ -129,7 +129,7 @@ async def test_children_of_a_composite_end_with_a_killed_diem_up(tmp_path: Path,
 
 @needs_nginx
 async def test_composites_are_clones_behind_nginx(tmp_path: Path, on_kafka: tuple[str, ...]) -> None:
-    async with up(tmp_path, *on_kafka, "--mode", "xz", "--servers", "1", "--clones", "2") as running:
+    async with up(tmp_path, *on_kafka, "--mode", "xz", "--nginx", "--servers", "1", "--clones", "2") as running:
         names = ["data", "nginx", "composite-1", "composite-2"]
         assert list(running.pids()) == names
         await running.until_status(fine)

@@ -62,7 +62,7 @@ async def test_nothing_is_recorded_with_traffic_off(tmp_path: Path) -> None:
 
 @needs_nginx
 async def test_a_client_has_the_same_pseudonym_at_every_server_behind_nginx(tmp_path: Path) -> None:
-    async with running(tmp_path, "x-broadcast", servers=2) as system:
+    async with running(tmp_path, "x-broadcast", servers=2, options=("--nginx",)) as system:
         clients = [await record(system, "/a", identity="one-and-the-same") for _ in range(4)]
         for client in clients:
             await client.__aexit__(None, None, None)

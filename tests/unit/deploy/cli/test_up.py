@@ -278,3 +278,27 @@ def test_operator_page_has_a_port_and_the_data_service_leads_there(
         assert other.reserve(port)
         assert diem("up", "--free-ports", "--admin-port", str(port)) == 1
     assert f"port {port} on 127.0.0.1 is taken by another process" in capsys.readouterr().err
+
+
+@pytest.mark.skipif("sys.platform != 'linux'")
+@pytest.mark.parametrize(
+    ("options", "is_there"),
+    [
+        ((), False),
+        (("--nginx",), True),
+        (("--front-proxy", "127.0.0.1"), True),
+        (("--front-proxy", "127.0.0.1", "--no-nginx"), False),
+    ],
+)
+def test_nginx_is_there_on_request_and_behind_front_proxies(
+    composed: Composed, options: tuple[str, ...], *, is_there: bool
+) -> None:
+    found = composed(Mode.X_BROADCAST, "--anonymous", "on", *options)
+    assert ("nginx" in {process.process for process in found.processes}) == is_there
+
+
+def test_nginx_is_refused_in_front_of_a_single_server(
+    diem: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert diem("up", "--mode", "single", "--nginx") == 2
+    assert capsys.readouterr().err == "diem: --nginx is for --mode x-broadcast, x, all-to-all, xz, not single\n"

@@ -118,7 +118,7 @@ def test_missing_nginx_is_a_one_line_error_and_creates_nothing(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(nginx, "PLACES", ())
-    code, error = starts("--mode", mode)
+    code, error = starts("--mode", mode, "--nginx")
     assert (code, "diem: nginx is not installed" in error) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
@@ -144,7 +144,7 @@ def test_unavailable_jars_are_a_one_line_error(starts: Starts, monkeypatch: pyte
 def test_state_directory_in_use_is_not_changed(starts: Starts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found_nginx(monkeypatch)
     with StateDir(tmp_path / ".diem").lock():
-        code, error = starts("--mode", "x-broadcast")
+        code, error = starts("--mode", "x-broadcast", "--nginx")
     assert (code, "diem is already up" in error) == (1, True)
     assert not (tmp_path / ".diem" / "nginx").exists()
 

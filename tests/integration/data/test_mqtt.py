@@ -17,6 +17,7 @@ from diem.process.clock import ManualClock
 from services.data.errors import StoreUnavailable
 from services.data.sources.config import load
 from services.data.sources.mqtt import connection
+from services.data.sources.mqtt.table import MqttTable
 from services.data.sources.runner import SourceRunner
 from services.data.sources.trial import try_sources
 from services.data.store.store import Store
@@ -286,6 +287,17 @@ async def test_topics_that_may_not_be_read_are_an_error(tmp_path: Path) -> None:
         serving(tmp_path, TABLE.format(port=broker.port)) as service,
     ):
         assert await failed(service) == "the broker refuses the topic plant/#: Not authorized"
+
+
+async def test_a_cancellation_at_the_same_time_as_an_answer_ends_the_wait() -> None:
+    table = MqttTable(type="mqtt", name="plant", url="mqtt://127.0.0.1", topics=["plant/#"], endpoint="/iot/{topic}")
+    connecting = connection.MqttConnection(table, "client", keeps_session=False)
+    waiting = asyncio.create_task(connecting._answer("connect"))
+    await asyncio.sleep(0)
+    connecting._answers["connect"].set_result(None)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <ssl")

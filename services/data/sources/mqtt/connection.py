@@ -118,7 +118,9 @@ class MqttConnection:
 
     async def _answer(self, name: str) -> Any:  # noqa: ANN401  # of the library
         try:
-            return await asyncio.wait_for(self._answers[name], ANSWER_S)
+            # Not wait_for(): before Python 3.12 it loses a cancellation that comes with the answer.
+            async with asyncio.timeout(ANSWER_S):
+                return await self._answers[name]
         except TimeoutError:
             raise InputFailed(f"no answer from {self._table.url} within {ANSWER_S:g} s") from None
 

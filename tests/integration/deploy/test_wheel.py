@@ -128,7 +128,7 @@ async def test_diem_up_of_the_installed_wheel_serves_its_page(installed: Path, t
 
 
 @pytest.mark.parametrize(
-    "command", ["up --mode x --free-ports", "up --mode all-to-all --free-ports", "check", "size --updates 10"]
+    "command", ["up --mode x --free-ports", "up --mode all-to-all --nginx --free-ports", "check", "size --updates 10"]
 )
 def test_what_needs_an_extra_names_it(installed: Path, tmp_path: Path, command: str) -> None:
     ran = subprocess.run(

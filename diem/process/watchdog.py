@@ -139,7 +139,7 @@ class ChildLink:
 
     def close(self) -> None:
         """Close the link and the lent sockets, with all connections that wait for the process to accept them."""
-        self._return()
+        self.return_listeners()
         self._link.close()
 
     def has_heartbeat(self) -> bool:
@@ -147,13 +147,16 @@ class ChildLink:
         found = False
         with contextlib.suppress(OSError):  # nothing more, or it has closed its end
             while True:
-                # One call returns nothing beyond the next sockets.
-                data, lent, _, _ = socket.recv_fds(self._link, _BYTES, _MAX_LENT, socket.MSG_CMSG_CLOEXEC)
+                # One call returns nothing beyond the next sockets. Python 3.11 ignores its flags (MSG_CMSG_CLOEXEC).
+                data, lent, _, _ = socket.recv_fds(self._link, _BYTES, _MAX_LENT)
+                for number in lent:
+                    # In another child it would go on to listen when this one has ended.
+                    os.set_inheritable(number, False)
                 if not data:
                     break
                 found = True
                 if _LENT in data:
-                    self._return()
+                    self.return_listeners()
                     self._listeners = [socket.socket(fileno=number) for number in lent]
         return found
 
@@ -177,7 +180,8 @@ class ChildLink:
                 listener.listen(BACKLOG)
         return bool(paused)
 
-    def _return(self) -> None:
+    def return_listeners(self) -> None:
+        """Close the lent sockets: the process alone decides how long it listens, as when it is about to stop."""
         for listener in self._listeners:
             listener.close()
         self._listeners, self._paused = [], []

@@ -1,6 +1,7 @@
 import asyncio
 import os
 import socket
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -122,6 +123,37 @@ def test_sockets_of_a_process_that_stopped_listening_stay_closed(monkeypatch: py
         link.has_heartbeat()
         assert not link.resume_listening()
         assert not _listens(listener)
+
+
+def test_lent_socket_ends_with_its_process_whatever_other_children_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    with ChildLink(ours) as link, theirs, bind("127.0.0.1", 0) as listener:
+        monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
+        lend([listener])
+        link.has_heartbeat()
+        address = listener.getsockname()
+        # uvloop starts children with all that they may inherit.
+        other = subprocess.Popen(("sleep", "60"), close_fds=False)
+    try:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_returned_sockets_listen_as_long_as_their_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    with ChildLink(ours) as link, theirs, bind("127.0.0.1", 0) as listener:
+        monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
+        lend([listener])
+        link.has_heartbeat()
+        link.return_listeners()
+        assert _listens(listener)
+        address = listener.getsockname()
+        listener.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
 
 
 def test_process_is_silent_after_a_quarter_of_the_time() -> None:

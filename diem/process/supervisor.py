@@ -277,9 +277,6 @@ class Supervisor:
             if not child.stop.is_set():
                 child.stop.set()
                 send(child.process, signal.SIGTERM)
-                if child.link is not None:
-                    # A lent socket would complete connections while the process drains.
-                    child.link.return_listeners()
         tasks = {task for child in children if (task := self._tasks.get(child.spec.name))}
         if not tasks:
             return

@@ -139,7 +139,7 @@ class ChildLink:
 
     def close(self) -> None:
         """Close the link and the lent sockets, with all connections that wait for the process to accept them."""
-        self.return_listeners()
+        self._return()
         self._link.close()
 
     def has_heartbeat(self) -> bool:
@@ -156,7 +156,7 @@ class ChildLink:
                     break
                 found = True
                 if _LENT in data:
-                    self.return_listeners()
+                    self._return()
                     self._listeners = [socket.socket(fileno=number) for number in lent]
         return found
 
@@ -180,8 +180,7 @@ class ChildLink:
                 listener.listen(BACKLOG)
         return bool(paused)
 
-    def return_listeners(self) -> None:
-        """Close the lent sockets: the process alone decides how long it listens, as when it is about to stop."""
+    def _return(self) -> None:
         for listener in self._listeners:
             listener.close()
         self._listeners, self._paused = [], []

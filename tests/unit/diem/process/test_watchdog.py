@@ -142,20 +142,6 @@ def test_lent_socket_ends_with_its_process_whatever_other_children_there_are(mon
         other.wait()
 
 
-def test_returned_sockets_listen_as_long_as_their_process_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = socket.socketpair()
-    with ChildLink(ours) as link, theirs, bind("127.0.0.1", 0) as listener:
-        monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
-        lend([listener])
-        link.has_heartbeat()
-        link.return_listeners()
-        assert _listens(listener)
-        address = listener.getsockname()
-        listener.close()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(address)
-
-
 def test_process_is_silent_after_a_quarter_of_the_time() -> None:
     detector = HangDetector(12)
     detector.check(received=True)

@@ -2,11 +2,13 @@ import asyncio
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from diem.links.listener import Listener
 from diem.process import watchdog
 from diem.process.listeners import bind
 from diem.process.watchdog import ChildLink, HangDetector, heartbeats, lend
@@ -89,18 +91,25 @@ async def test_systemd_is_notified_and_children_are_not_to_do_it(
             assert await receive(manager, 4) == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1", b"WATCHDOG=1"]
 
 
-def _listens(listener: socket.socket) -> bool:
-    return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
-
-
-def test_silent_process_listens_again_after_its_next_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def borrowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ChildLink, socket.socket]]:
+    """A supervisor's link, and a listening socket that the process at the other end has lent to it."""
     ours, theirs = socket.socketpair()
-    listener = bind("127.0.0.1", 0)
-    with ChildLink(ours) as link, theirs, listener, socket.create_connection(listener.getsockname()) as waiting:
+    with ChildLink(ours) as link, theirs, bind("127.0.0.1", 0) as listener:
         monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
         assert not link.pause_listening(), "it has lent none"
         lend([listener])
         assert link.has_heartbeat()
+        yield link, listener
+
+
+def _listens(listener: socket.socket) -> bool:
+    return bool(listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def test_silent_process_listens_again_after_its_next_heartbeat(borrowed: tuple[ChildLink, socket.socket]) -> None:
+    link, listener = borrowed
+    with socket.create_connection(listener.getsockname()) as waiting:
         assert link.pause_listening()
         assert not link.pause_listening()
         assert not _listens(listener)
@@ -112,28 +121,32 @@ def test_silent_process_listens_again_after_its_next_heartbeat(monkeypatch: pyte
         socket.create_connection(listener.getsockname()).close()
 
 
-def test_sockets_of_a_process_that_stopped_listening_stay_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = socket.socketpair()
-    with ChildLink(ours) as link, theirs, bind("127.0.0.1", 0) as listener:
-        monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
-        lend([listener])
-        link.has_heartbeat()
-        link.pause_listening()
-        lend([])
-        link.has_heartbeat()
-        assert not link.resume_listening()
-        assert not _listens(listener)
+def test_sockets_of_a_process_that_stopped_listening_stay_closed(borrowed: tuple[ChildLink, socket.socket]) -> None:
+    link, listener = borrowed
+    link.pause_listening()
+    lend([])
+    link.has_heartbeat()
+    assert not link.resume_listening()
+    assert not _listens(listener)
 
 
-def test_lent_socket_ends_with_its_process_whatever_other_children_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, theirs = socket.socketpair()
-    with ChildLink(ours) as link, theirs, bind("127.0.0.1", 0) as listener:
-        monkeypatch.setattr("sys.__stdin__", SimpleNamespace(fileno=theirs.fileno))
-        lend([listener])
-        link.has_heartbeat()
-        address = listener.getsockname()
-        # uvloop starts children with all that they may inherit.
-        other = subprocess.Popen(("sleep", "60"), close_fds=False)
+def test_lent_socket_stops_listening_with_its_process(borrowed: tuple[ChildLink, socket.socket]) -> None:
+    _, listener = borrowed
+    address = listener.getsockname()
+    Listener((listener,), asyncio.Protocol).stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+
+
+def test_lent_socket_ends_with_its_process_whatever_other_children_there_are(
+    borrowed: tuple[ChildLink, socket.socket],
+) -> None:
+    link, listener = borrowed
+    address = listener.getsockname()
+    # uvloop starts children with all that they may inherit.
+    other = subprocess.Popen(("sleep", "60"), close_fds=False)
+    listener.close()
+    link.close()
     try:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)

@@ -60,7 +60,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         ),
         health_service(settings, proxy.why_not_ready),
     ):
-        await public.start()
+        public.start()
         freeze_heap()
         async with recording(settings, edge), reporting(settings, edge, key, link_tls):
             await run_until(life.stopping, [snapshots.run(), edge.run(), auth.run(), _check(proxy)], drain)

@@ -98,9 +98,9 @@ class HealthListener:
         """The bound port."""
         return self._listener.port
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Begin to accept connections."""
-        await self._listener.start()
+        self._listener.start()
 
     def stop(self) -> None:
         """Accept no more connections; idempotent."""
@@ -131,7 +131,7 @@ async def health_service(settings: HealthSettings, why_not_ready: Callable[[], s
         yield
         return
     listener = HealthListener(settings.health_host, settings.health_port, why_not_ready)
-    await listener.start()
+    listener.start()
     structlog.get_logger("health").info("serving health", host=settings.health_host, port=listener.port)
     try:
         yield

@@ -298,9 +298,9 @@ class InternalListener:
         """The bound port."""
         return self._listener.port
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Begin to accept connections."""
-        await self._listener.start()
+        self._listener.start()
         if self._sockets is not None:
             try:
                 sock = unix_sockets.bind(self._sockets, self.port)
@@ -310,7 +310,7 @@ class InternalListener:
                 log.warning("no Unix socket: TCP only", directory=str(self._sockets), error=why)
             else:
                 self._unix = (sock, Listener((sock,), self._connection))
-                await self._unix[1].start()
+                self._unix[1].start()
 
     def stop(self) -> None:
         """Accept no more connections; a repeat does nothing."""

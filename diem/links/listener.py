@@ -203,8 +203,8 @@ class Listener:
         """The bound port."""
         return int(self._sockets[0].getsockname()[1])
 
-    async def start(self) -> None:
-        """Start accepting connections."""
+    def start(self) -> None:
+        """Start accepting connections; needs a running loop."""
         for sock in self._sockets:
             self._acceptors.append(BatchAcceptor(sock, self._factory, self._tls, self._handshakes))
 

@@ -42,12 +42,11 @@ class PublicListener:
         self._tls = server_tls(settings, life.on_reload)
         self._handshakes = edge.admission.handshakes()
         self._listener = None if settings.shared_port else self._bind(self._tls)
-        self._starting: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Accept clients, on a shared port once the process is ready."""
         if self._listener is not None:
-            await self._listener.start()
+            self._listener.start()
             return
         self._edge.on_readiness = self._on_readiness
         if self._edge.ready:
@@ -71,14 +70,13 @@ class PublicListener:
         self._close()
         if ready:
             self._listener = self._bind(self._tls)
-            self._starting = asyncio.get_running_loop().create_task(self._listener.start())
+            self._listener.start()
             watchdog.lend(self._listener.sockets)
 
     def _close(self) -> None:
         if self._listener is None:
             return
-        if self._starting is not None:
-            self._starting.cancel()
+        if self._settings.shared_port:
             watchdog.lend(())
         self._listener.stop()
         self._listener = None

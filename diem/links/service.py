@@ -122,7 +122,7 @@ async def internal_service(
     )
     unregister = metrics.register(lambda: [*samples(), *security_log.samples()])
     try:
-        await internal.start()
+        internal.start()
         async with security_log.summaries():
             yield internal
     finally:

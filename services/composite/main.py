@@ -77,7 +77,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         addresses=settings.internal_addresses,
         reserved=True,  # by the composite itself, or by its supervisor
     )
-    await internal.start()
+    internal.start()
     forget = metrics.register(lambda: [*_samples(composite), *security_log.samples()])
     async with health_service(settings, composite.why_not_ready):
         try:

@@ -86,7 +86,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         ),
         health_service(settings, server.why_not_ready),
     ):
-        await public.start()
+        public.start()
         freeze_heap()
         async with recording(settings, edge), reporting(settings, edge, key, link_tls):
             works = (reader.run(), reporter.run(), edge.run(), auth.run(), proxies.run(), _check_liveness(server))

@@ -97,7 +97,7 @@ async def proxied(directory: Path, kind: Kind, cores: tuple[int | None, int | No
         listener = InternalListener(
             "127.0.0.1", watch_port, key=key, ready=lambda: None, status=dict, channels={"/watch": watch}
         )
-        await listener.start()
+        listener.start()
         settings = {
             "DIEM_INTERNAL_KEY_FILE": directory / "internal.key",
             "DIEM_LOG_LEVEL": "warning",

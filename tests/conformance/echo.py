@@ -64,7 +64,7 @@ def echo_server() -> Iterator[str]:
 async def serve() -> None:
     """Serve on a free port, which is printed, until standard input ends."""
     listener = Listener((bind("127.0.0.1", 0),), EchoConnection)
-    await listener.start()
+    listener.start()
     print(listener.port, flush=True)
     await asyncio.to_thread(sys.stdin.read)
     listener.stop()

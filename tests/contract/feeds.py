@@ -77,7 +77,7 @@ class StoreFeed:
         listener = InternalListener(
             "127.0.0.1", self._port, key=self.key, ready=lambda: None, status=dict, channels={"/feed": server}
         )
-        await listener.start()
+        listener.start()
         self._stack.callback(listener.stop)
         beating = asyncio.create_task(server.run())
         self._stack.callback(beating.cancel)

@@ -57,7 +57,7 @@ class MemoryFeed:
         self._listener = InternalListener(
             "127.0.0.1", self.port, key=self.key, ready=lambda: None, status=dict, channels={"/feed": self.server}
         )
-        await self._listener.start()
+        self._listener.start()
         self._tasks = [asyncio.create_task(self.server.run())]
 
     async def stop(self) -> None:

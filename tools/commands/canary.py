@@ -151,7 +151,7 @@ async def _listener(host: str, port: int, system: "_System", canary: Canary) -> 
         yield
         return
     internal = InternalListener(host, port, key=system.keys(), ready=lambda: None, status=canary.status)
-    await internal.start()
+    internal.start()
     forget = metrics.register(canary.samples)
     try:
         yield

@@ -138,7 +138,7 @@ class WatchHandler:
             channels={"/watch": self},
             sockets=self.sockets,
         )
-        await self.listener.start()
+        self.listener.start()
 
     def stop(self) -> None:
         if self.listener is not None:
@@ -264,7 +264,7 @@ class Group:
     async def run(self, tasks: asyncio.TaskGroup) -> None:
         self.tasks = tasks
         for bridge in self.bridges:
-            await bridge.listener.start()
+            bridge.listener.start()
         await self.watch.start()
         for number in range(len(self.owners)):
             await self.start_server(number)

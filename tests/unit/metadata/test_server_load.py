@@ -27,7 +27,7 @@ async def server(status: dict[str, Any]) -> AsyncIterator[tuple[str, list[int]]]
         return status
 
     listener = InternalListener("127.0.0.1", 0, key=KEY, ready=lambda: None, status=poll)
-    await listener.start()
+    listener.start()
     yield f"ws://127.0.0.1:{listener.port}/ws", polls
     listener.stop()
 

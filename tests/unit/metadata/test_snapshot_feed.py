@@ -53,7 +53,7 @@ class ServedFeed:
 @pytest.fixture
 async def served() -> AsyncIterator[ServedFeed]:
     made = ServedFeed()
-    await made.listener.start()
+    made.listener.start()
     yield made
     made.feed.stop()
     made.listener.stop()

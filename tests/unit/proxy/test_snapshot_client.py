@@ -67,7 +67,7 @@ async def snapshot_client(*services: Service) -> AsyncIterator[list[int]]:
         return True
 
     for service in services:
-        await service.listener.start()
+        service.listener.start()
     watch = asyncio.create_task(SnapshotClient([service.url for service in services], KEY, apply).run())
     try:
         yield applied

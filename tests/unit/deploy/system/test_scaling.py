@@ -146,7 +146,7 @@ async def test_number_of_pairs_is_sent_on_every_connection_to_a_composite(tmp_pa
     sent: list[int] = [1]
     control = ControlChannel(lambda: sent[-1], sent.append, 64)
     listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, channels={PATH: control})
-    await listener.start()
+    listener.start()
     keeping = asyncio.create_task(module.drive_composite(f"http://127.0.0.1:{listener.port}", key, scaler))
     try:
         await until(lambda: sent == [1, 2])

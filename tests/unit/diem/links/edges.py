@@ -36,7 +36,7 @@ async def listening(edge: Edge) -> AsyncIterator[int]:
         return made[-1]
 
     listener = Listener((bind("127.0.0.1", 0),), connection)
-    await listener.start()
+    listener.start()
     try:
         yield listener.port
     finally:

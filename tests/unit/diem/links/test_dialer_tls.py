@@ -43,7 +43,7 @@ async def listening(tls: ServerTls | None) -> AsyncIterator[int]:
         channels={"/feed": served},
         tls=tls,
     )
-    await listener.start()
+    listener.start()
     try:
         yield listener.port
     finally:

@@ -28,7 +28,7 @@ async def listener(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HealthListe
     # Nothing is evicted unless a test says so.
     monkeypatch.setattr(health, "GRACE_S", 1e6)
     made = HealthListener("127.0.0.1", 0, lambda: why_not[0])
-    await made.start()
+    made.start()
     yield made
     made.stop()
 

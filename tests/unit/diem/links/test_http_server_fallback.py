@@ -35,7 +35,7 @@ async def listener() -> AsyncIterator[InternalListener]:
         status=dict,
         fallback=AsgiFallback(app, "/v1/things"),
     )
-    await made.start()
+    made.start()
     yield made
     made.stop()
 

@@ -115,7 +115,7 @@ async def serving(
         fallback=AsgiFallback(app, "/v1/keys"),
         addresses=addresses,
     )
-    await listener.start()
+    listener.start()
     try:
         yield listener
     finally:

@@ -43,7 +43,7 @@ async def listener(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[InternalLis
     # Nothing is evicted unless a test says so.
     monkeypatch.setattr(internal, "GRACE_S", 1e6)
     made = InternalListener("127.0.0.1", 0, key=KEY, ready=lambda: None, status=dict, channels={"/feed": Channel()})
-    await made.start()
+    made.start()
     yield made
     made.stop()
 

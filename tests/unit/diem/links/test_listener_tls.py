@@ -75,7 +75,7 @@ async def echoing(
         return echo
 
     served = Listener((bind("127.0.0.1", 0),), make, send_buffer=65536, tls=tls, handshakes=handshakes)
-    await served.start()
+    served.start()
     try:
         yield f"wss://localhost:{served.port}/"
     finally:

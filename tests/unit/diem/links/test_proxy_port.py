@@ -55,7 +55,7 @@ class Served:
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     served = Served()
-    await served.listener.start()
+    served.listener.start()
     yield served
     served.listener.stop()
     served.end.close()

@@ -69,7 +69,7 @@ async def test_a_reader_with_another_key_warns_although_nobody_listened_at_first
                 await asyncio.sleep(0.01)
             assert not refused_peers.keys_refused()
             theirs = listener(port)
-            await theirs.start()
+            theirs.start()
             while not refused_peers.keys_refused():
                 await asyncio.sleep(0.01)
     theirs.stop()
@@ -86,7 +86,7 @@ async def test_a_reader_with_another_key_warns_although_nobody_listened_at_first
 async def test_a_poll_of_a_listener_with_another_key_is_reported_until_the_keys_match() -> None:
     port = free_port()
     theirs = listener(port)
-    await theirs.start()
+    theirs.start()
     url = f"http://127.0.0.1:{port}"
     for key, peers in ((OURS, [url]), (THEIRS, [])):
         async with internal_client(key, PATIENCE_S, reports_keys=True) as http:

@@ -83,7 +83,7 @@ async def edge_with_a_client(tmp_path: Path) -> AsyncIterator[Served]:
         return made[-1]
 
     listener = Listener((small_listener(),), connection, send_buffer=SMALL, tls=ServerTls(*authority.issue()[:2]))
-    await listener.start()
+    listener.start()
     client = await dialled(listener.port, authority)
     client.sendall(HANDSHAKE)
     head = b""

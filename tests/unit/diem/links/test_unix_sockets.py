@@ -82,7 +82,7 @@ async def serving(
         sockets=sockets,
         addresses=[f"127.0.0.1:{relay}"],
     )
-    await listener.start()
+    listener.start()
     yield end, f"ws://127.0.0.1:{listener.port}/end"
     listener.stop()
 
@@ -229,7 +229,7 @@ async def test_an_address_that_is_not_the_one_that_is_dialled_here_has_no_socket
 async def test_a_second_stop_leaves_the_socket_of_a_successor(sockets: Path) -> None:
     port = free_port()
     first = InternalListener("127.0.0.1", port, key=KEY, ready=lambda: None, status=dict, sockets=sockets)
-    await first.start()
+    first.start()
     first.stop()
     async with serving(sockets, port=port) as (end, url):
         first.stop()

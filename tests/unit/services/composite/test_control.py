@@ -26,7 +26,7 @@ async def served(tmp_path: Path, pairs: list[int]) -> AsyncIterator[tuple[Contro
     key = SharedKey.create(tmp_path / "key")
     control = ControlChannel(lambda: pairs[-1], pairs.append, 64)
     listener = InternalListener("127.0.0.1", 0, key=key, ready=lambda: None, status=dict, channels={PATH: control})
-    await listener.start()
+    listener.start()
 
     def dial(key: SharedKey = key) -> InternalConnect:
         url = f"ws://127.0.0.1:{listener.port}{PATH}"

@@ -75,7 +75,7 @@ async def listening(port: InterestPort, number: int = 0) -> AsyncIterator[int]:
     listener = InternalListener(
         "127.0.0.1", number, key=KEY, ready=lambda: None, status=dict, channels={interest.PATH: port}
     )
-    await listener.start()
+    listener.start()
     running = asyncio.create_task(port.run())
     try:
         yield listener.port

@@ -55,7 +55,7 @@ async def test_processes_report_with_the_key_for_monitoring_and_those_that_are_g
         ready=lambda: None,
         status=lambda: {"ready": True, "pid": 7, "uptime_seconds": 61.0, "clients": 3},
     )
-    await listener.start()
+    listener.start()
     try:
         found = {each["name"]: each for each in (await read_status(out))["processes"]}
     finally:

@@ -52,7 +52,7 @@ async def reading(*answers: Callable[[str], Reply], partitioned: bool = False) -
         urls = []
         for reads in answers:
             made = InternalListener("127.0.0.1", 0, key=KEY, ready=lambda: None, status=dict, reads=reads)
-            await made.start()
+            made.start()
             stack.callback(made.stop)
             urls.append(f"http://127.0.0.1:{made.port}")
         yield RetainedReads(urls, KeyRing.of(KEY), LinkTls(None), partitioned=partitioned)

@@ -24,6 +24,7 @@ from websockets.typing import Subprotocol
 from diem.client.backoff import Timing, TokenBuckets, retry_after_s
 from diem.client.http import MAX_BODY_BYTES, OpenAnswer, Unreachable, open_answer, request
 from diem.client.tokens import AUTH_ID
+from diem.process.tasks import run_until
 from diem.protocol import codes, messages
 
 RETRY_S: Final = (5.0, 60.0, 300.0, 900.0)
@@ -317,15 +318,7 @@ class HttpConnection:
 
     async def _until_changed(self, waiting: Coroutine[Any, Any, None]) -> None:
         """Wait for news, at most until there is something to send."""
-        tasks = [asyncio.create_task(waiting), asyncio.create_task(self._changed.wait())]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await run_until(asyncio.FIRST_COMPLETED, [waiting, self._changed.wait()])
 
     async def _poll(self, wait_s: int) -> None:
         names = list(self._known if wait_s else self._fresh)

@@ -1,7 +1,7 @@
-"""Tasks that nobody awaits: their end, and the handling of their errors."""
+"""The end of tasks that others, or nobody, await, and the handling of their errors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,3 +29,20 @@ async def cancelled_at_the_end() -> AsyncIterator[list[asyncio.Task[None]]]:
     for error in ended:
         if isinstance(error, Exception):
             raise error
+
+
+async def run_until(return_when: str, work: Iterable[Coroutine[Any, Any, Any]]) -> None:
+    """Run coroutines until one has failed or ended, as ``asyncio.wait`` defines it; then cancel the others.
+
+    Raises:
+        Exception: that of the one which failed.
+    """
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=return_when)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -12,6 +12,7 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.topics import check_room, used_partitions
+from diem.process.tasks import run_until
 from diem.protocol.partition_map import Phase
 from diem.protocol.update import UPDATE
 from services.data.publisher.backlog import LogReplaced, PublisherState, StorePutBack
@@ -95,15 +96,7 @@ class PublisherSession:
         work.append(self._forgetter.run())
         work += [self._compare_ends(), self._check_topics()]
         work += [self._reader.run(), self._follow_map(), self._acknowledge_epochs(), self._check_settings()]
-        tasks = [asyncio.create_task(one) for one in (*work, self._log_monitor.watch_leaders())]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await run_until(asyncio.FIRST_EXCEPTION, [*work, self._log_monitor.watch_leaders()])
 
     async def _check_store(self) -> None:
         """Compare the store, once per process, with the log beyond the offsets kept in the store.

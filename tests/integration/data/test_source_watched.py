@@ -58,9 +58,11 @@ async def test_the_store_keeps_as_many_endpoints_as_the_source_may_have_also_aft
         (tmp_path / "diem.toml").write_text(CONFIG.format(url=publisher.url))
         async with polling(tmp_path, store) as runner:
             (source,) = runner.by_interest
-            for name in "abcd":
+            for number, name in enumerate("abcd", 1):
                 assert source.watch(f"/orders/{name}")
                 await until(lambda name=name: f"/orders/{name}" in store.index.below("/orders"))  # type: ignore[misc]
+                # It is in the store before its poll has ended, and until then counts as not stored.
+                await until(lambda number=number: source.health.successes == number)  # type: ignore[misc]
                 source.unwatch(f"/orders/{name}")
             await until(lambda: store.index.below("/orders") == ["/orders/b", "/orders/c", "/orders/d"])
             assert runner.status()[0]["endpoints"] == 3

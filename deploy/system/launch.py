@@ -12,6 +12,7 @@ from deploy.topology import Clients, Mode, Options, Ports, Programs
 from deploy.topology.kafka_users import directory_of
 from diem.errors import ConfigurationError, DiemError
 from diem.process.addresses import HOST
+from diem.process.cores import usable_cores
 from diem.process.listeners import has_ipv6_loopback
 from diem.process.modes import all_of
 
@@ -100,7 +101,7 @@ def _nginx(
         ports,
         directory,
         limit_loopback=clients.limits_loopback,
-        workers=os.cpu_count() or 1,
+        workers=usable_cores(),
         open_files=nginx.open_files(),
         reserved=True,
         both_loopbacks=clients.public.listen == HOST and has_ipv6_loopback(),

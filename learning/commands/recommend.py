@@ -1,7 +1,6 @@
 """The command ``diem recommend``: mode, number of servers, thresholds, and costs."""
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,6 +11,7 @@ from deploy.cli.options import StateDirOption, run_interactive
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import lifecycle
+from diem.process.cores import usable_cores
 from learning.costs import ROLES, read_role_costs
 from learning.modes.load import MAX_VALUE, Data
 from learning.modes.recommend import UTILISATION, Requirements
@@ -114,7 +114,7 @@ def recommend_command(
         "data_bytes": data_bytes,
     }
     needs = Requirements(
-        cores_per_host=cores_per_host or os.cpu_count() or 1,
+        cores_per_host=cores_per_host or usable_cores(),
         memory_bytes=None if memory is None else _parse_bytes(memory),
         survive=survive,
         p99_s=None if p99 is None else _parse_time(p99),

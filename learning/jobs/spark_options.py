@@ -6,13 +6,13 @@ are ours. Without a master Spark runs in this process's own JVM, on loopback onl
 
 import os
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from diem.errors import ConfigurationError
+from diem.process.cores import usable_cores
 
 LOOPBACK: Final = "127.0.0.1"
 MAX_LOCAL_CORES: Final = 8
@@ -159,7 +159,7 @@ def _remote() -> dict[str, str]:
 
 def default_cores() -> int:
     """Return the number of concurrent tasks in local mode."""
-    return min(MAX_LOCAL_CORES, _usable_cores())
+    return min(MAX_LOCAL_CORES, usable_cores())
 
 
 def default_memory(master: str) -> str:
@@ -169,10 +169,6 @@ def default_memory(master: str) -> str:
     quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // (4 << 20)
     wanted = min(_MEMORY_OF_CORE_MIB * cores, _MAX_MEMORY_MIB, quarter)
     return f"{max(_MIN_MEMORY_MIB, wanted)}m"
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def read_defaults(folder: Path) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -25,6 +24,7 @@ from deploy.system.source_health import next_attempt
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, WIDTH_OF_FILES, amount, plain_console, plain_table
 from deploy.topology import Mode
+from diem.process.cores import usable_cores
 from diem.protocol.compatibility import UNANNOUNCED
 from diem.protocol.partition_map import HOT
 
@@ -73,7 +73,7 @@ def status(
                 return
             from learning.recommend.advice import remark  # noqa: PLC0415  # not needed for --json
 
-            if cheaper := remark(answer, os.cpu_count() or 1):
+            if cheaper := remark(answer, usable_cores()):
                 console.print(f"{cheaper}; `{diem_command('recommend')}` compares all modes", soft_wrap=True)
 
     async def keep_showing() -> None:

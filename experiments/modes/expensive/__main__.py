@@ -23,12 +23,12 @@ def command() -> tuple[str, ...]:
 
 
 class ExpensiveHub(FeedHub):
-    """A hub that works on every update of a batch when it has delivered them."""
+    """A hub that works on every update when it has delivered it."""
 
-    def batch(self, batch: Batch) -> None:
-        """Apply a batch."""
+    def batch(self, *batches: Batch) -> None:
+        """Apply batches."""
         consumed = self.state.counts.consumed
-        super().batch(batch)
+        super().batch(*batches)
         end = thread_time_ns() + WORK_NS * (self.state.counts.consumed - consumed)
         while thread_time_ns() < end:
             pass

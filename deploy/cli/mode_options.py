@@ -16,9 +16,9 @@ from diem.process.edge_settings import Anonymous
 from diem.process.settings import by_process
 
 
-def servers_option(default: str) -> Any:  # noqa: ANN401  # as typer.Option, of which each command makes its own
+def servers_option(default: str, **more: Any) -> Any:  # noqa: ANN401  # as typer.Option, of which each command makes its own
     """Return the option of the number of servers; ``default`` completes a sentence, here and below."""
-    return typer.Option(help=f"WebSocket servers, in each clone or composite. Default: {default}.")
+    return typer.Option(help=f"WebSocket servers, in each clone or composite. Default: {default}.", **more)
 
 
 def max_servers_option(default: str) -> Any:  # noqa: ANN401

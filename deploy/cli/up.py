@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -52,14 +52,13 @@ from deploy.topology import ports
 from diem.kafka.config import KafkaSettings
 from diem.process import lifecycle, log
 from diem.process.addresses import HOST
+from diem.process.cores import usable_cores
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import PortInUse
 from diem.process.ports import PortReservations
 from diem.process.settings import by_process, variable
 from diem.process.tls import certificate_names, server_context
 from services.data.pages import check_pages
-
-DEFAULT_SERVERS: Final = {mode: 2 for mode in plan.Mode if mode.uses_kafka} | {plan.Mode.X_BROADCAST: 2}
 
 
 def register(cli: typer.Typer) -> None:
@@ -70,9 +69,20 @@ def register(cli: typer.Typer) -> None:
 def up(
     *,
     mode: Annotated[
-        plan.Mode, typer.Option(help="What runs between the Data Service and the browsers.")
-    ] = plan.Mode.SINGLE,
-    servers: Annotated[int | None, servers_option("1 in single and all-to-all, else 2")] = None,
+        plan.Mode | None,
+        typer.Option(
+            help="What runs between the Data Service and the browsers. "
+            "Default: single, or for several servers x-broadcast."
+        ),
+    ] = None,
+    servers: Annotated[
+        str | None,
+        servers_option(
+            "auto, one for each core, in x-broadcast and without --mode, where that has more than two cores; else 1 in "
+            "single and all-to-all, 2 in others",
+            metavar="NUMBER|auto",
+        ),
+    ] = None,
     max_servers: Annotated[int | None, max_servers_option("8, or the initial number if that is higher")] = None,
     clones: Annotated[int | None, clones_option("2")] = None,
     proxy: ProxyOption = None,  # noqa: ARG001 - checked by its type
@@ -160,6 +170,11 @@ def up(
     There are more options, for keys of the table [system] in diem.toml and, in the same way, for the command line:
     `diem config system` has all of them.
     """
+    terminal = Terminal(quiet=quiet)
+    if mode is None and nginx is None and sys.platform == "linux":
+        # Ports are the same whatever the number of cores.
+        nginx = False
+    mode, count = _start(mode, servers, max_servers, clones, terminal, serves_topic=kafka.get(TOPIC) is not None)
     if not mode.uses_kafka and kafka.get(TOPIC) is None:
         _refuse_kafka(mode, brokers, kafka)
     file = config_file(config)
@@ -173,7 +188,6 @@ def up(
         check_pages(pages, (path for path in private if path is not None), "--pages")
     public, port = _public(listen, port, tls_certificate, tls_key, origin or [])
     clients = clients_of(public, front_proxy, anonymous, clients_per_address, file)
-    count = servers if servers is not None else DEFAULT_SERVERS.get(mode, 1)
     options = plan.Options(
         mode,
         state_dir.absolute(),
@@ -194,7 +208,31 @@ def up(
         settings=plan.parse_settings(settings or []),
     )
     log.configure("warning", "console")
-    return _up(options, Terminal(quiet=quiet), port, websocket_port, admin_port, free_ports=free_ports)
+    return _up(options, terminal, port, websocket_port, admin_port, free_ports=free_ports)
+
+
+def _start(
+    mode: plan.Mode | None,
+    servers: str | None,
+    most: int | None,
+    clones: int | None,
+    terminal: Terminal,
+    *,
+    serves_topic: bool,
+) -> tuple[plan.Mode, int]:
+    """Return the mode and the number of servers, and print what follows from the cores. Raises ``BadTopology``."""
+    try:
+        number = servers if servers in {None, plan.AUTO} else int(servers or "")
+    except ValueError:
+        raise plan.BadTopology(f"--servers is a number or auto, not {servers}") from None
+    cores = usable_cores()
+    # Elsewhere the kernel does not share out connections; a topic is not served by x-broadcast.
+    alone = mode is None and (sys.platform != "linux" or serves_topic)
+    found, count = plan.start_of(mode, number, 1 if alone else cores, most, clones)
+    if 1 < count <= cores and (number == plan.AUTO or (number is None and found is plan.Mode.X_BROADCAST)):
+        one = "" if mode else ", without Kafka; one server uses one core, and `diem up --mode single` has one"
+        terminal.info(f"{cores} cores: {count} servers in mode {found}{one}")
+    return found, count
 
 
 def _public(

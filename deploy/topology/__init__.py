@@ -31,10 +31,11 @@ from deploy.topology.public_address import (
     parse_networks,
     parse_origins,
 )
-from deploy.topology.slots import MAX_SERVERS, Sizes, sizes, sizes_of, slots
+from deploy.topology.slots import AUTO, MAX_SERVERS, Sizes, sizes, sizes_of, slots, start_of
 from diem.process.modes import Mode
 
 __all__ = [
+    "AUTO",
     "CLIENT_ORIGINS",
     "HOST",
     "MAX_SERVERS",
@@ -74,4 +75,5 @@ __all__ = [
     "sizes",
     "sizes_of",
     "slots",
+    "start_of",
 ]

@@ -12,6 +12,13 @@ DEFAULT_MAX_SERVERS: Final = 8
 BROKERS: Final = (1, 3)
 CLONES: Final = {Mode.Z_CLIENT: 1, Mode.XZ: 2}
 """Modes with clones, and their default number."""
+DEFAULT_SERVERS: Final = {mode: 2 for mode in Mode if mode.uses_kafka} | {Mode.X_BROADCAST: 2}
+AUTO: Final = "auto"
+"""A server for each core."""
+MOST_AUTOMATIC: Final = 16
+"""Most servers of ``auto``. They take 160,000 clients, and 0.7 GiB of memory at rest; each wakes for every write."""
+_FEW_CORES: Final = 2
+"""Cores that the Data Service and one server fill."""
 
 
 SERVING: Final = (Mode.SINGLE, Mode.X, Mode.Z_CLIENT, Mode.Z_PROXY)
@@ -35,6 +42,33 @@ class Sizes(NamedTuple):
     """0: servers share one port."""
     served: bool = False
     """A topic of other programs is served as it is: servers read it through bridges in any mode."""
+
+
+def start_of(
+    mode: Mode | None, servers: int | str | None, cores: int, most: int | None = None, clones: int | None = None
+) -> tuple[Mode, int]:
+    """Return the mode, and the number of servers of each clone.
+
+    Args:
+        mode: None: ``x-broadcast`` for several servers, ``single`` for one.
+        servers: a number or :data:`AUTO`, the default of ``x-broadcast`` and of no mode on more cores than two.
+        cores: of this machine.
+        most: the maximum number of servers for ``diem scale``.
+        clones: of modes with clones.
+    """
+    groups = CLONES.get(mode or Mode.SINGLE, 1) if clones is None else max(1, clones)
+    # In mode xz, clones are scaled.
+    bound = MAX_SERVERS if most is None or mode is Mode.XZ else most
+    automatic = max(1, min(cores // groups, bound, MOST_AUTOMATIC))
+    is_small = cores <= _FEW_CORES
+    if mode is None:
+        count = servers if isinstance(servers, int) else 1 if is_small else automatic
+        return Mode.SINGLE if count == 1 else Mode.X_BROADCAST, count
+    if mode is Mode.SINGLE:
+        return mode, servers if isinstance(servers, int) else 1
+    if servers is None and (is_small or mode is not Mode.X_BROADCAST):
+        return mode, DEFAULT_SERVERS.get(mode, 1)
+    return mode, servers if isinstance(servers, int) else automatic
 
 
 def sizes_of(options: Options) -> Sizes:

@@ -101,10 +101,12 @@ async def up(cwd: Path, *options: str, launcher: Sequence[str] = (), market: boo
     """Run `diem up`, started by a launcher if there is one, until the block ends; it is ready when the block begins.
 
     Without a `diem.toml` in the directory it has the simulated `market`, or no source: the first 190 datasets take half
-    a second of CPU time.
+    a second of CPU time. Without a mode it is `single`, whatever the number of cores.
     """
     if not market and not (cwd / "diem.toml").exists():
         (cwd / "diem.toml").write_text("source = []\n")
+    if "--mode" not in options:
+        options = ("--mode", "single", *options)
     process = await asyncio.create_subprocess_exec(
         *launcher, *DIEM, "up", "--free-ports", *options, cwd=cwd, env=environment(), stdout=PIPE, stderr=STDOUT
     )

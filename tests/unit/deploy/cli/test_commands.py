@@ -44,7 +44,7 @@ def test_help_names_every_command(diem: Diem, capsys: pytest.CaptureFixture[str]
         (["nonsense"], 2, "diem: No such command 'nonsense'."),
         (["up", "--nonsense"], 2, "diem: No such option"),
         (["up", "--mode", "z"], 2, "diem: Invalid value for '--mode': 'z' is not one of"),
-        (["up", "--servers", "2"], 2, "diem: single runs one WebSocket server, not 2"),
+        (["up", "--mode", "single", "--servers", "2"], 2, "diem: single runs one WebSocket server, not 2"),
         (["up", "--mode", "x-broadcast", "--servers", "0"], 2, "diem: x-broadcast runs 1 to 64"),
         (["up", "--max-servers", "2"], 2, "diem: single runs one WebSocket server, not 2"),
         (["up", "--mode", "x", "--brokers", "2"], 2, "diem: a local Kafka has 1 or 3 brokers, not 2"),

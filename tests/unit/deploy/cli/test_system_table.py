@@ -72,7 +72,7 @@ def test_file_is_that_of_the_option(planned: Callable[..., topology.Options], tm
             "diem.toml: [system]: no option is called 'server' (did you mean `servers`",
         ),
         ("[[system]]\nservers = 2", "diem.toml: write [system] with one pair of brackets"),
-        ("[system]\nservers = 'two'", "Invalid value for '--servers': Input should be a valid integer"),
+        ("[system]\nservers = 'two'", "--servers is a number or auto, not two"),
         ("[system]\nmode = 'z'", "Invalid value for '--mode': 'z' is not one of"),
         ("[system]\nmode = ", "diem.toml: line 2, not TOML"),
     ],

@@ -302,3 +302,36 @@ def test_nginx_is_refused_in_front_of_a_single_server(
 ) -> None:
     assert diem("up", "--mode", "single", "--nginx") == 2
     assert capsys.readouterr().err == "diem: --nginx is for --mode x-broadcast, x, all-to-all, xz, not single\n"
+
+
+@pytest.mark.skipif("sys.platform != 'linux'")
+@pytest.mark.parametrize(
+    ("cores", "options", "servers", "line"),
+    [
+        (2, (), 1, ""),
+        (4, (), 4, "4 cores: 4 servers in mode x-broadcast, without Kafka; one server uses one core, and "),
+        (4, ("--front-proxy", "127.0.0.1", "--anonymous", "on"), 4, "4 cores: 4 servers"),
+        (4, ("--servers", "2"), 2, ""),
+        (4, ("--mode", "x-broadcast"), 4, "4 cores: 4 servers in mode x-broadcast\n"),
+    ],
+)
+def test_several_cores_have_a_server_each_at_one_port_without_nginx(
+    cores: int,
+    options: tuple[str, ...],
+    servers: int,
+    line: str,
+    *,
+    diem: Callable[..., int],
+    found: list[Topology],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("deploy.cli.up.usable_cores", lambda: cores)
+    assert diem("up", "--free-ports", *options) == 0
+    (up,) = found
+    running = [process for process in up.active(up.servers) if process.process == "websocket"]
+    assert (up.servers, len(running), len({process.ports.public for process in running})) == (servers, servers, 1)
+    assert "nginx" not in {process.process for process in up.processes}
+    out = capsys.readouterr().out
+    assert line in out
+    assert ("cores:" in out) == bool(line)

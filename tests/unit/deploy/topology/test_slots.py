@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from deploy.topology import BadTopology, KafkaTopology, Mode, Sizes, sizes, sizes_of
+from deploy.topology import AUTO, BadTopology, KafkaTopology, Mode, Sizes, sizes, sizes_of, start_of
 from tests.unit.deploy.topology.topologies import KAFKA, SERVED, STATE, options_of
 
 
@@ -68,3 +68,35 @@ def test_number_of_brokers_is_checked_in_every_mode_with_kafka() -> None:
     for mode in KAFKA:
         with pytest.raises(BadTopology, match="1 or 3 brokers, not 2"):
             sizes(mode, 1, None, 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "servers", "cores", "expected"),
+    [
+        (None, None, 2, (Mode.SINGLE, 1)),
+        (None, AUTO, 2, (Mode.SINGLE, 1)),
+        (None, None, 3, (Mode.X_BROADCAST, 3)),
+        (None, None, 64, (Mode.X_BROADCAST, 16)),
+        (None, 1, 8, (Mode.SINGLE, 1)),
+        (None, 3, 1, (Mode.X_BROADCAST, 3)),
+        (Mode.SINGLE, AUTO, 8, (Mode.SINGLE, 1)),
+        (Mode.SINGLE, 2, 8, (Mode.SINGLE, 2)),
+        (Mode.X_BROADCAST, None, 1, (Mode.X_BROADCAST, 2)),
+        (Mode.X_BROADCAST, None, 8, (Mode.X_BROADCAST, 8)),
+        (Mode.X_BROADCAST, AUTO, 1, (Mode.X_BROADCAST, 1)),
+        (Mode.X, None, 8, (Mode.X, 2)),
+        (Mode.X, AUTO, 8, (Mode.X, 8)),
+        (Mode.XZ, AUTO, 8, (Mode.XZ, 4)),
+        (Mode.ALL_TO_ALL, None, 8, (Mode.ALL_TO_ALL, 1)),
+    ],
+)
+def test_number_of_servers_follows_from_the_cores_where_none_was_given(
+    mode: Mode | None, servers: int | str | None, cores: int, expected: tuple[Mode, int]
+) -> None:
+    assert start_of(mode, servers, cores) == expected
+
+
+def test_automatic_number_of_servers_is_within_the_bound_of_scaling_and_clones() -> None:
+    assert start_of(None, None, 8, most=3) == (Mode.X_BROADCAST, 3)
+    assert start_of(None, None, 8, most=1) == (Mode.SINGLE, 1)
+    assert start_of(Mode.Z_CLIENT, AUTO, 8, clones=3) == (Mode.Z_CLIENT, 2)

@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import orjson
 import pytest
@@ -15,8 +16,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.typing import Origin, Subprotocol
 
+from diem.process.tls import client_context
 from tests.integration.deploy.clients import clients, put, scale
 from tests.integration.deploy.running import Running, fine, up
+from tests.support.certificates import Authority, serial_of
 from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.required import in_cluster
 from tests.support.stalls import stalls
@@ -24,6 +27,7 @@ from tests.support.stalls import stalls
 pytestmark = [in_cluster("servers hang for seconds"), pytest.mark.skipif("sys.platform != 'linux'")]
 
 UP: Final = ("--mode", "x-broadcast", "--servers", "3")
+SERVERS: Final = ("websocket-1", "websocket-2", "websocket-3")
 DIVERTED_S: Final = 6.0
 """Clients reach other servers than one that hangs within this time."""
 NEW: Final = 24
@@ -57,14 +61,22 @@ class Dialler:
         """Return the servers that new clients reach."""
         return {await self.server() for _ in range(NEW)}
 
+    async def certified(self, host: str, context: ssl.SSLContext) -> tuple[str, int]:
+        """Return the server that a new client reaches at an address, and the serial number of its certificate."""
+        async with self._dial(host=host, ssl=context, server_hostname="localhost") as connection:
+            return await _server(connection), serial_of(
+                connection.transport.get_extra_info("ssl_object").getpeercert(True)
+            )
+
     @contextlib.asynccontextmanager
-    async def _dial(self) -> AsyncIterator[ClientConnection]:
+    async def _dial(self, **more: Any) -> AsyncIterator[ClientConnection]:
         async with connect(
             self._url,
             origin=Origin(self._origin),
             subprotocols=[Subprotocol("diem.v1.json")],
             proxy=None,
             close_timeout=1,
+            **more,
         ) as connection:
             yield connection
 
@@ -98,6 +110,52 @@ async def until_reached(dialler: Dialler, server: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while await dialler.server() != server:
             pass
+
+
+async def test_rolling_restart_refuses_no_new_client_and_leaves_none_behind(tmp_path: Path) -> None:
+    async with up(tmp_path, *UP) as running, clients(running, 12) as many, Dialler(running) as dialler:
+        refused: list[InvalidStatus] = []
+        new = asyncio.create_task(dial_continuously(dialler, refused))
+        for name in SERVERS:
+            before = running.pids()[name]
+            os.kill(before, signal.SIGTERM)
+            async with asyncio.timeout(PATIENCE_S):
+                while running.pids().get(name) in {None, before}:
+                    await asyncio.sleep(0.05)
+            await running.until_status(fine)
+        version = await put(running, 1)
+        await until(lambda: all(version in each.versions for each in many))
+        assert {code for each in many for code in each.closed} == {1012}
+        assert not new.done()
+        assert len(refused) <= len(SERVERS), "not one alone, accepted in the moment in which a server stopped"
+        new.cancel()
+
+
+async def dial_continuously(dialler: Dialler, refused: list[InvalidStatus]) -> None:
+    while True:
+        try:
+            await dialler.server()
+        except InvalidStatus as error:
+            refused.append(error)
+        except (ConnectionError, EOFError):
+            pass  # of the kernel, while a server ends its listening
+
+
+async def test_certificate_is_replaced_in_all_servers_at_both_families_of_addresses(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    first, context = authority.issue(), client_context(authority.file)
+    files = ("--tls-certificate", str(first.certificate), "--tls-key", str(first.key))
+    async with up(tmp_path, *UP, "--no-nginx", "--listen", "[::]", *files, "--anonymous", "on") as running:
+        dialler = Dialler(running)
+        for issued in (first, authority.issue()):
+            if issued is not first:
+                os.kill(running.process.pid, signal.SIGHUP)
+                await until(lambda: any("certificate was read again" in line for line in running.output))
+            for host in ("127.0.0.1", "::1"):
+                missing = {(name, issued.serial) for name in SERVERS}
+                async with asyncio.timeout(PATIENCE_S):
+                    while missing:
+                        missing.discard(await dialler.certified(host, context))
 
 
 async def test_clients_leave_a_server_that_hangs_and_new_ones_reach_others(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ DRAIN_RETRY_MS: Final = 500
 DRAINED_PER_S: Final = 500
 """Clients that a stopping server closes a second: a fifth of a core of one other server, which may get them all."""
 ADMITTED_PER_S: Final = 2000
-"""Clients that such a server can admit a second (``make bench-storm``)."""
+"""Clients that such a server can admit a second (``make bench-scale``)."""
 DRAIN_STEP_S: Final = 0.1
 REMEMBERED_CALLERS: Final = 4096
 """Addresses with their rights: those of long polls come again and again."""

@@ -3,24 +3,18 @@
 import os
 import platform
 import shlex
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.metadata import version
 from typing import Any, Final
 
+from experiments.document import document, revision, table
 from experiments.modes.compare import CPU_WORST, by_plan, error
 from experiments.modes.plan import SEED
 from experiments.picture import Bar, Group, Row, draw
 from tests.support.size import SIZE, RunSize
 
 PACKAGES: Final = ("aiokafka", "httpx", "orjson", "uvloop", "websockets")
-_STYLE: Final = (
-    "body{font:15px/1.45 sans-serif;max-width:1040px;margin:2em auto;padding:0 1em;color:#1b1e23}"
-    "table{border-collapse:collapse;margin:1em 0;font-size:13px}td,th{border:1px solid #ccd0d6;padding:3px 8px}"
-    "td{text-align:right}td:first-child,th{text-align:left}.missed{color:#c0262d;font-weight:600}"
-    "pre{background:#f4f5f7;padding:.8em;overflow:auto;font-size:12px}svg{max-width:100%;height:auto}"
-)
 _ERRORS: Final = (
     "Predicted against measured, where a kind has a twentieth of the run's CPU or more; in parentheses the standard "
     "error of the prediction."
@@ -39,17 +33,6 @@ def about(argv: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-def revision() -> str | None:
-    """Return the revision of the code, with a mark if there are changes; None without Git."""
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip()
-
-
 def page(result: Mapping[str, Any], predictions: str) -> str:
     """Return the report of a comparison."""
     rows = result["runs"]
@@ -59,7 +42,7 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
         f"<h1>Comparison of the scaling modes{escape(note)}</h1>",
         f"<p>{escape(result['began'])} to {escape(result['ended'])}</p>",
         "<h2>Goals</h2>",
-        _table(
+        table(
             ["", "goal", "measured"],
             [
                 [goal["name"], f"{goal['goal']} {goal['unit']}", _goal(goal["measured"], reached=goal["reached"])]
@@ -71,7 +54,7 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
         "<p>Constants are fitted to the runs marked <em>fit</em>; the others were predicted before they began.</p>",
         "<h2>Against mode x with as many servers</h2>",
         "<p>CPU of all processes, more or less than that of x, %.</p>",
-        _table(
+        table(
             ["", "measured", "predicted"],
             [
                 [f"{each['regime']}: {_sized(each)}", f"{each['measured']:+.0f}", f"{each['predicted']:+.0f}"]
@@ -81,10 +64,10 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
         "<h2>By hash and by plan</h2>",
         *_plans(rows, result["plan_in_r1"]),
         "<h2>Every configuration</h2>",
-        _table(*_every(rows)),
+        table(*_every(rows)),
         "<h2>Errors of each kind of process, %</h2>",
         f"<p>{_ERRORS}</p>",
-        _table(*_errors(rows)),
+        table(*_errors(rows)),
         f"<p>{escape(_beyond(rows))}</p>",
         f"<h2>The same twice</h2><p>{escape(_control(result['control']))}</p>",
         "<h2>The knee of one server</h2>",
@@ -93,14 +76,13 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
         *_peers(result["peers"]),
         "<h2>Constants, microseconds, with standard errors</h2>",
         f"<p>{escape(result['constants_source'])}</p>",
-        _table(["", "value", "error"], [[name, *map(str, pair)] for name, pair in result["constants"].items()]),
+        table(["", "value", "error"], [[name, *map(str, pair)] for name, pair in result["constants"].items()]),
         "<h2>How</h2>",
         f"<pre>{escape(_how(result))}</pre>",
         "<h2>Predictions, as written before each run</h2>",
         f"<pre>{escape(predictions)}</pre>",
     ]
-    head = f'<meta charset="utf-8"><title>Comparison of the scaling modes</title><style>{_STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n' + "\n".join(parts) + "\n</body></html>\n"
+    return document("Comparison of the scaling modes", parts)
 
 
 def _goal(value: float | None, *, reached: bool) -> str:
@@ -198,7 +180,7 @@ def _plans(rows: Sequence[Mapping[str, Any]], in_r1: Mapping[str, float]) -> lis
         f"interests have no structure, a client needs {in_r1['hashed']:.2f} servers by hash and would need "
         f"{in_r1['planned']:.2f} by a plan for these clients."
     )
-    return [f"<p>{text}</p>", _table(head, found)] if found else [f"<p>{text}</p><p>Not measured.</p>"]
+    return [f"<p>{text}</p>", table(head, found)] if found else [f"<p>{text}</p><p>Not measured.</p>"]
 
 
 def _more(hashed: Mapping[str, Any], planned: Mapping[str, Any], key: str) -> float:
@@ -226,7 +208,7 @@ def _knee(knee: Mapping[str, Any] | None) -> list[str]:
     )
     return [
         f"<p>{text}</p>",
-        _table(
+        table(
             ["writes a second", "p50, ms", "p99, ms", "utilisation"],
             [
                 [f"{s['rate']:.0f}", f"{1000 * s['p50_s']:.1f}", f"{1000 * s['p99_s']:.1f}", f"{s['utilisation']:.2f}"]
@@ -248,7 +230,7 @@ def _peers(peers: Mapping[str, Any]) -> list[str]:
         ]
         for each in peers["measured"]
     ]
-    found = [_table(["", "CPU, ms/s", "frames/s", "by the trace", "CPU of a frame, us"], rows)] if rows else []
+    found = [table(["", "CPU, ms/s", "frames/s", "by the trace", "CPU of a frame, us"], rows)] if rows else []
     if peers["single"] is not None:
         server, both = peers["single"]["server"], peers["single"]["server_and_data_service"]
         found.append(f"<p>Mode single: {server:,.1f} us a frame; {both:,.1f} with the Data Service, which stores.</p>")
@@ -259,11 +241,3 @@ def _peers(peers: Mapping[str, Any]) -> list[str]:
 def _how(result: Mapping[str, Any]) -> str:
     keys = ("command", "revision", "seed", "machine", "versions")
     return "\n".join(f"{key}: {result[key]}" for key in keys)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = ["<table><tr>", *(f"<th>{escape(cell)}</th>" for cell in head), "</tr>"]
-    for row in rows:
-        cells = (f"<td{' class=missed' if '(missed)' in cell else ''}>{escape(cell)}</td>" for cell in row)
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return "\n".join([*lines, "</table>"])

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from diem.errors import DiemError
-from experiments.modes.page import revision
+from experiments.document import revision
 from experiments.peers import diem, others, session
 from experiments.peers.contenders import Absent, Contender, Refused
 from experiments.peers.page import page

@@ -4,15 +4,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
+from experiments.document import document, table
 from experiments.picture import Bar, Group, Row, draw
 
 TITLE: Final = "DIEM beside other servers"
-_STYLE: Final = (
-    "body{font:15px/1.45 sans-serif;max-width:1040px;margin:2em auto;padding:0 1em;color:#1b1e23}"
-    "table{border-collapse:collapse;margin:1em 0;font-size:13px}td,th{border:1px solid #ccd0d6;padding:3px 8px}"
-    "td{text-align:right}td:first-child,th{text-align:left}.missed{color:#c0262d;font-weight:600}"
-    "svg{max-width:100%;height:auto}"
-)
 _HOW: Final = (
     "CPU is that of all processes of a system, above what they take without load, for each frame that reaches a "
     "client; a tick is published when all clients have the one before. Beside each figure is the multiple of what "
@@ -37,13 +32,13 @@ def page(figures: Mapping[str, Any], goals: Sequence[Mapping[str, Any]]) -> str:
         f"<p>{escape(_HOW)}</p>",
         *(f"<p>Not measured: {escape(name)}: {escape(why)}.</p>" for name, why in figures["skipped"].items()),
         "<h2>CPU of a frame: us, and x DIEM's single</h2>",
-        _table(
+        table(
             ["", *cells],
             [[name, *(_frame(found["cells"].get(cell)) for cell in cells)] for name, found in systems.items()],
         ),
         draw("CPU of a frame", ["us, by kind of process"], _groups(systems, cells)),
         "<h2>Goals</h2>",
-        _table(
+        table(
             ["", "goal", "measured"],
             [
                 [
@@ -84,13 +79,12 @@ def page(figures: Mapping[str, Any], goals: Sequence[Mapping[str, Any]]) -> str:
         ),
         _part(systems, "storm"),
         "<h2>What is kept of updates</h2>",
-        _table(
+        table(
             ["", "", "load of the machine"],
             [[n, found["keeps"], found.get("load", "")] for n, found in systems.items()],
         ),
     ]
-    head = f'<meta charset="utf-8"><title>{TITLE}</title><style>{_STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n' + "\n".join(parts) + "\n</body></html>\n"
+    return document(TITLE, parts)
 
 
 def _frame(cell: Mapping[str, Any] | None) -> str:
@@ -131,16 +125,10 @@ def _storm(name: str, storm: Mapping[str, Any]) -> Row:
 
 def _part(systems: Mapping[str, Any], part: str) -> str:
     names = [*next(iter(systems.values()))[part]] if systems else []
-    return _table(
+    return table(
         ["", *names], [[name, *(_shown(found[part][what]) for what in names)] for name, found in systems.items()]
     )
 
 
 def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:g}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-    first = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-    return f"<table><tr>{first}</tr>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

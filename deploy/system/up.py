@@ -320,7 +320,8 @@ class Up:
 
     def _reason(self, event: ChildEvent) -> str:
         code = event.code or 0
-        if code < 0:
+        if code <= 0:
+            # In order, its last error may be of its start.
             return exit_reason(code)
         is_broker = self._planned[event.name].process == "kafka"
         full = full_disk(directory_of(self._state.path)) if is_broker else ""

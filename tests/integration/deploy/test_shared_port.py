@@ -123,6 +123,7 @@ async def test_rolling_restart_refuses_no_new_client_and_leaves_none_behind(tmp_
                 while running.pids().get(name) in {None, before}:
                     await asyncio.sleep(0.05)
             await running.until_status(fine)
+            assert f"{name} died (exit 0): restarted at once" in running.output
         version = await put(running, 1)
         await until(lambda: all(version in each.versions for each in many))
         assert {code for each in many for code in each.closed} == {1012}

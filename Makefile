@@ -140,7 +140,7 @@ bench-traffic: install-test
 bench-cost: install-test install-spark nginx
 	@$(PY) -m experiments.cost
 
-bench-modes: install-test install-spark nginx
+bench-modes: install-test install-spark
 	@OMP_NUM_THREADS=1 $(PY) -m experiments.modes
 
 bench-sizing: install-test install-spark kafka

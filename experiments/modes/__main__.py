@@ -3,7 +3,7 @@
 Every configuration repeats the same trace of clients and writes (``regimes``); the oracle judges every run.
 Constants are fitted to the runs of R1 with one server. The others, with more servers or under other regimes, are
 predicted in build/bench/modes/predictions.jsonl before each begins. At the end: the knee of one server, and other
-servers on the trace of R1. An interrupted comparison goes on where it was. QUICK=1: 2 servers, four configurations, one
+servers on the trace of R1. An interrupted comparison goes on where it was. QUICK=1: 2 servers, five configurations, one
 round.
 """
 
@@ -36,7 +36,7 @@ from experiments.modes.compare import (
 )
 from experiments.modes.peers import DIALECTS, Peer, beside_single, measure_all, parse_peer
 from experiments.modes.plan import CONTROL, REST_S, SECONDS, SERVERS, Run, runs
-from experiments.modes.regimes import R1, Regime
+from experiments.modes.regimes import R1, REGIMES, Regime
 from experiments.modes.runs import FOLDER, expected, kept, learnt_of, load_of, measure, now, trace_of, write_prediction
 from learning.costs import ROLES, RoleCosts, read_role_costs
 from tests.bench import native
@@ -214,11 +214,17 @@ def _peers(named: Sequence[Peer], planned: Sequence[Run], rows: Sequence[Mapping
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison, or its rest."""
-    quick = "two servers, four configurations, one round, and smaller regimes: five minutes on an idle machine"
+    quick = "two servers, five configurations, one round, and smaller regimes: five minutes on an idle machine"
     options = parser(
         __spec__, __doc__, report="build/bench/modes.json, .html, build/bench/modes/predictions.jsonl", quick=quick
     )
     options.add_argument("--fresh", action="store_true", help="begin anew, whatever is there of an interrupted one")
+    options.add_argument(
+        "--only",
+        nargs="+",
+        choices=[each.name for each in REGIMES],
+        help="these regimes, without knee and other servers",
+    )
     options.add_argument("--costs", type=Path, help="of make bench-cost; default: the built-in constants")
     options.add_argument(
         "--trace", type=Path, help="recorded traffic events in JSON Lines, instead of the regimes after R1"
@@ -243,14 +249,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (BadTrace, ValueError) as error:
         options.error(str(error))
     planned = runs(SIZE, recorded=recorded)
+    if arguments.only:
+        planned = [run for run in planned if run.regime.name in arguments.only]
     began = now()
     with Report(len(planned) + 2, bar=False) as report:
         comparison = Comparison(costs, report)
         try:
             comparison.run(planned)
-            knee = _knee(comparison.fitted, report)
-            report.step("other servers")
-            peers = _peers(named, planned, comparison.rows())
+            knee = None
+            peers: dict[str, Any] = {"measured": [], "absent": {}, "single": beside_single(comparison.rows())}
+            if not arguments.only:
+                knee = _knee(comparison.fitted, report)
+                report.step("other servers")
+                peers = _peers(named, planned, comparison.rows())
         except KeyboardInterrupt:
             print("interrupted: the same command goes on where this one was", file=sys.stderr)
             return 130

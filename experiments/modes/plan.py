@@ -118,7 +118,7 @@ def runs(of: RunSize, *, recorded: tuple[Regime, float] | None = None) -> list[R
     quick = of is RunSize.QUICK
     servers, seconds, rounds = (QUICK_SERVERS, QUICK_SECONDS, 1) if quick else (SERVERS, SECONDS, 2)
     modes = QUICK if quick else ALL
-    once = () if quick else (Configuration.SINGLE, Configuration.ALL_TO_ALL)
+    once = (Configuration.SINGLE,) if quick else (Configuration.SINGLE, Configuration.ALL_TO_ALL)
     found = []
     for number in range(1, rounds + 1):
         first = [Run(R1, mode, Size(1, 1), number, seconds, fitted=True) for mode in (*once, *modes)]

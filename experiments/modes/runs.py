@@ -111,7 +111,7 @@ def scenario_of(run: Run) -> Scenario:
         servers=run.size.servers,
         max_servers=None if single else run.size.clones if composites else run.size.servers,
         clones=run.size.clones if composites else None,
-        nginx=run.configuration.behind_nginx or None,
+        nginx=False if run.configuration.behind_nginx else None,
         traffic="off",
         label=f"modes-{run.name}",
         trace=str(path),

@@ -192,7 +192,7 @@ class EdgeConnection(AdmittedClient, ServerConnection):
 
     # Messages
 
-    def data_received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Handle data in chunks: a flood is detected only after the library has parsed a whole chunk."""
         if self._begun is not None:
             data = self._begun + data
@@ -204,12 +204,12 @@ class EdgeConnection(AdmittedClient, ServerConnection):
                 return
         most = compression.MAX_CHUNK_BYTES if self.protocol.extensions else MAX_CHUNK_BYTES
         if len(data) <= most:
-            super().data_received(data)
+            super().receive(data)
             return
         for start in range(0, len(data), most):
             if self._flooded or self.transport.is_closing():
                 return
-            super().data_received(data[start : start + most])
+            super().receive(data[start : start + most])
 
     def _hand_over(self, data: bytes) -> None:
         """Leave the connection to requests for updates over HTTP."""
@@ -252,9 +252,9 @@ class EdgeConnection(AdmittedClient, ServerConnection):
         elif isinstance(request, messages.Subscribe) and request.data and self._waits_for_lease():
             self._postponed = [request]
         else:
-            self._handle(request)
+            self._handle(request, now)
 
-    def _handle(self, request: messages.Request) -> None:
+    def _handle(self, request: messages.Request, now: float) -> None:
         edge = self._edge
         if isinstance(request, messages.Auth):
             edge.received["auth"] += 1
@@ -262,7 +262,7 @@ class EdgeConnection(AdmittedClient, ServerConnection):
             return
         is_subscribe = isinstance(request, messages.Subscribe)
         edge.received["subscribe" if is_subscribe else "unsubscribe"] += 1
-        self._allowance.charge_names(asyncio.get_running_loop().time(), len(request.endpoints))
+        self._allowance.charge_names(now, len(request.endpoints))
         if self.claims is None and self.auth_due:
             self._send_error(MessageError(ErrorCode.UNAUTHORISED, "a token is needed first", request.id))
         elif isinstance(request, messages.Unsubscribe):
@@ -290,7 +290,7 @@ class EdgeConnection(AdmittedClient, ServerConnection):
             self.transport.resume_reading()
         for request in postponed:
             if self.is_open:
-                self._handle(request)
+                self._handle(request, asyncio.get_running_loop().time())
 
     def _authenticate(self, request: messages.Auth) -> None:
         """Adopt the rights of a token: end the subscriptions it does not cover, then confirm."""

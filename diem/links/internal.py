@@ -128,13 +128,13 @@ class InternalConnection(ServerConnection):
         self._listener.record_unproved(self, "no proof of a key in time")
         self.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Handle data, or hand the connection to the fallback."""
         if self.transport.is_closing():
             return  # refused
         fallback = self._listener.fallback
         if self._early is None or fallback is None:
-            super().data_received(data)
+            super().receive(data)
             return
         self._early += data
         wanted = fallback.wants(self._early)
@@ -143,7 +143,7 @@ class InternalConnection(ServerConnection):
             return
         early, self._early = self._early, None
         if not wanted:
-            super().data_received(early)
+            super().receive(early)
             return
         method, target, given = _head(early)
         if refusal := self._listener.refusal(method, target, given, self._auth):

@@ -85,14 +85,14 @@ class ServerConnection(Connection):
                 layer.set_write_buffer_limits(high=HIGH_WATER_BYTES // 2)
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, self._on_deadline)
 
-    def data_received(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         """Handle data, and refuse too long a request head."""
         if self.protocol.state is CONNECTING:
             self._head += len(data)
             if self._head > MAX_HEAD_BYTES and not self.protocol.eof_sent:
                 self.reply(Reply(431, b"the request head is too long\n"))
                 return
-        super().data_received(data)
+        super().receive(data)
 
     def on_invalid_handshake(self) -> None:
         """Answer an invalid request: a load balancer takes a closed connection for a failed server."""

@@ -27,7 +27,7 @@ from deploy.kafka import java
 from experiments import pipeline_tables
 from experiments.pipeline_tables import BEGIN_MS, HOUR_MS
 from learning.jobs.sources import FileSource
-from learning.jobs.spark_options import SHUFFLE_PARTITIONS, SparkOptions, SparkSettings
+from learning.jobs.spark_options import SparkOptions, SparkSettings
 from learning.jobs.spark_session import open_spark, scratch_folder
 from learning.jobs.warehouse import Warehouse
 from learning.statistics.window import Window
@@ -55,7 +55,6 @@ _FULL: Final = SparkSettings("local[2]", (("spark.driver.memory", "2g"),))
 # Compiled, the queries of a window of a few rows take half a minute.
 _SMOKE: Final = SparkSettings("local[1]", (("spark.driver.memory", "768m"), *INTERPRETED.items()))
 SETTINGS: Final = sized(_FULL, _FULL, _SMOKE)
-SHUFFLES: Final = sized(SHUFFLE_PARTITIONS, SHUFFLE_PARTITIONS, 1)
 
 Figures = dict[str, float]
 WAYS: Final = {"lines": nullcontext, "lines in Python": no_canonical_lines}
@@ -117,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder,
         scratch_folder() as scratch,
         Report(11 if SIZE is RunSize.SMOKE else 13 if EVENTS * HOURS <= MAX_READ else 12) as report,
-        open_spark(SparkOptions(scratch, SETTINGS, java=java.find(), shuffle_partitions=SHUFFLES)) as spark,
+        open_spark(SparkOptions(scratch, SETTINGS, java=java.find())) as spark,
     ):
         for name, figures in measure(spark, Path(folder), report):
             figures["us_per_event"] = round(figures["cpu_s"] / (LINES if name in WAYS else EVENTS) * 1e6, 2)

@@ -127,11 +127,13 @@ def condense(spark: "SparkSession", warehouse: Warehouse, window: Window) -> Non
 
     from learning.jobs import history, tables  # noqa: PLC0415  # they need Spark
 
-    table = tables.events(spark, warehouse)
+    files = tables.event_files(warehouse)
     begin = window.end - 2 * HOUR_MS
-    of_two_days = table.where(F.col("day") >= F.to_date(F.timestamp_millis(F.lit(begin))))
+    of_two_days = tables.events(spark, warehouse, files).where(
+        F.col("day") >= F.to_date(F.timestamp_millis(F.lit(begin)))
+    )
     recent = of_two_days.where(F.col("time") >= F.timestamp_millis(F.lit(begin)))
-    history.save(table, warehouse, recent.withColumn("at", F.unix_millis("time")), window)
+    history.save(warehouse, files, recent, window)
 
 
 def recorded(boot: int, count: int) -> Iterator[TrafficEvent]:

@@ -44,11 +44,14 @@ def _canonical() -> str:
     unknown = rf'"unknown":\[{some(index, MAX_NAMES)}\]'
     updates = rf'"updates":\{{(?:{some(counted, MAX_COUNTED)})?+\}}'
     sharers = '(?:,"sharers":[1-9][0-9]{0,14})?+'
+    accessed = rf'\["{_KEY_ID.pattern}","{_PLAN.pattern}",(?:""|{name}),{count},{count}\]'
+    requests = rf'"requests":\[{some(accessed, MAX_ACCESSED)}\]'
     forms = (
         rf'(?:dis)?+connect",{common},{client}{sharers}',
         rf'subscribe",{common},{client},{endpoints}(?:,{unknown})?+{sharers}',
         rf'unsubscribe",{common},{client},{endpoints}{sharers}',
         rf'counts",{common},"since":{count},"until":{count},{updates}',
+        rf'access",{common},"since":{count},"until":{count},{requests}',
     )
     one = "|".join(forms)
     return rf'\{{"type":"(?:{one})\}}'

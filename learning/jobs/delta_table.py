@@ -7,10 +7,10 @@ the files as plain Parquet.
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -62,6 +62,46 @@ class CommittedFile(NamedTuple):
     rows: int
     table: str
     day: date
+
+
+class RowGroup(NamedTuple):
+    """A row group of a Parquet file of events."""
+
+    file: Path
+    number: int
+    rows: int
+    size: int
+    """Uncompressed, in bytes."""
+    first: int
+    """Time of the earliest event (Unix ms)."""
+    last: int
+
+    def read(self, column: str) -> Any:  # noqa: ANN401  # PyArrow has no types
+        """Return a column of timestamps as an array in Unix ms."""
+        import pyarrow as pa  # noqa: PLC0415  # an extra
+
+        with open_parquet(self.file) as opened:
+            values = opened.read_row_group(self.number, columns=[column])[column]
+        return values.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+
+
+def row_groups(files: Iterable[Path]) -> Iterator[RowGroup]:
+    """Yield the row groups with rows of files of events; only footers are read."""
+    for file in files:
+        with open_parquet(file) as opened:
+            footer = opened.metadata
+        place = footer.schema.names.index("time")
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            if group.num_rows:
+                times = group.column(place).statistics
+                yield RowGroup(
+                    file, number, group.num_rows, group.total_byte_size, *map(_unix_ms, (times.min, times.max))
+                )
+
+
+def _unix_ms(at: datetime) -> int:
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 @contextmanager

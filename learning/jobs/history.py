@@ -17,13 +17,15 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from diem.protocol.update import iso
+from learning.jobs import tables
+from learning.jobs.delta_table import CommittedFile, row_groups
 from learning.jobs.spark_options import spark_path
-from learning.jobs.spark_session import SparkFailed
-from learning.jobs.tables import EVENT_COLUMNS, confirmed_names
+from learning.jobs.spark_session import SparkFailed, adapt_to_size
+from learning.jobs.tables import EVENT_COLUMNS
 from learning.jobs.warehouse import Warehouse
 from learning.statistics.constants import DAY_MS, ENDED_MS, HISTORY_MS
 from learning.statistics.window import Window
@@ -45,62 +47,68 @@ def condense(events: DataFrame, at: int) -> DataFrame:
     :func:`learning.statistics.reference.condense`.
 
     Args:
-        events: distinct, with ``at``: all from 7 days before the time on, or those of an earlier condensed history and
-            all since.
+        events: with repeats: all from 7 days before the time on, or those of an earlier condensed history and all
+            since.
         at: Unix ms.
     """
-    before = events.where((F.col("at") >= at - HISTORY_MS) & (F.col("at") < at))
-    is_end = F.col("type") == "disconnect"
-    ended = before.where(is_end).select("connection").distinct().withColumn("ended", F.lit(True))
+    before = events.withColumn("at", F.unix_millis("time")).where(F.col("at").between(at - HISTORY_MS, at - 1))
+    is_end, is_client = F.col("type") == "disconnect", F.col("connection").isNotNull()
+    # Open connections are as many as there were clients at that time; connections, as many as there were in 7 days.
+    connections = before.where(is_client).groupBy("connection").agg(F.bool_or(is_end).alias("ended"))
+    lasting = connections.where(~F.col("ended")).select("connection", F.lit(True).alias("lasts"))
     # The name of a life is hexadecimal, that of an endpoint begins with a slash.
-    subjects = F.explode(F.concat(F.array("boot"), confirmed_names())).alias("subject")
-    latest = (
-        before.select("id", "at", subjects)
-        .groupBy("subject")
-        .agg(F.max(F.struct("at", "id")).alias("last"))
-        .select(F.col("last.id").alias("id"))
-        .distinct()
-        .withColumn("latest", F.lit(True))
+    subjects = before.select(
+        "id", "at", F.explode(F.concat(F.array("boot"), tables.confirmed_names())).alias("subject")
     )
-    is_open = F.col("connection").isNotNull() & (F.col("ended").isNull() | (is_end & (F.col("at") >= at - ENDED_MS)))
+    latest = F.broadcast(subjects.groupBy("subject").agg(F.max("at").alias("at")))
+    last = subjects.join(latest, ["subject", "at"]).groupBy("subject").agg(F.max("id").alias("id"))
+    is_open = F.col("lasts").isNotNull() | (is_client & is_end & (F.col("at") >= at - ENDED_MS))
     middle = F.floor((F.unix_millis("since") + F.unix_millis("until")) / 2)
     is_ahead = F.coalesce((F.col("type") == "counts") & (middle >= at), F.lit(False))
     return (
-        before.join(ended, "connection", "left")
-        .join(latest, "id", "left")
+        before.join(F.broadcast(lasting), "connection", "left")
+        .join(F.broadcast(last.select("id").distinct().withColumn("latest", F.lit(True))), "id", "left")
         .withColumn("open", is_open)
         .where(F.col("open") | is_ahead | F.col("latest").isNotNull())
         # Other events of an ended session would restart it.
         .withColumns({name: F.when(F.col("open"), F.col(name)) for name in ("client", "connection")})
+        .dropDuplicates(["id"])
         .select(*EVENT_COLUMNS)
     )
 
 
-def read(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[[str], None]) -> DataFrame:
-    """Return the input events of a window's statistics, with repeats.
+def read(
+    spark: SparkSession, warehouse: Warehouse, files: list[CommittedFile], window: Window, warn: Callable[[str], None]
+) -> DataFrame:
+    """Return the input events of a window's statistics, with repeats; adapt the session to their size.
 
     Args:
-        table: the table ``events``. One frame for this and :func:`save`, so that both see the same files.
+        spark: the session.
         warehouse: the warehouse.
+        files: those of the table ``events``. The same for this and :func:`save`.
         window: the window.
         warn: called with a sentence for each invalid history.
     """
-    last = F.col("day") <= F.lit(_day(window.end) + timedelta(days=1))
-    found = find(table, warehouse, window, warn)
+    found = find(files, warehouse, window, warn)
+    since = window.start - HISTORY_MS if found is None else int(found.name)
+    last = _day(window.end) + timedelta(days=1)
+    near = [file for file in files if _day(since) <= file.day <= last]
+    groups = row_groups(file.path for file in near)
+    adapt_to_size(spark, sum(group.size for group in groups if group.last >= since and group.first < window.end))
+    table = tables.events(spark, warehouse, near)
     if found is None:
-        return table.where((F.col("day") >= F.lit(_day(window.start - HISTORY_MS))) & last)
-    at = int(found.name)
-    # Skips earlier days and earlier row groups.
-    since = (F.col("day") >= F.lit(_day(at))) & (F.col("time") >= F.timestamp_millis(F.lit(at)))
-    return table.sparkSession.read.parquet(spark_path(found / _ROWS)).unionByName(table.where(since & last))
+        return table
+    # Skips earlier row groups.
+    later = table.where(F.col("time") >= F.timestamp_millis(F.lit(since)))
+    return spark.read.schema(table.schema).parquet(spark_path(found / _ROWS)).unionByName(later)
 
 
-def find(table: DataFrame, warehouse: Warehouse, window: Window, warn: Callable[[str], None]) -> Path | None:
+def find(files: list[CommittedFile], warehouse: Warehouse, window: Window, warn: Callable[[str], None]) -> Path | None:
     """Return the folder of the latest valid history for a window, if any; remove invalid ones."""
     for folder in reversed(histories(warehouse)):
         at = int(folder.name)
         if window.start - HISTORY_MS < at <= window.start:
-            if (fault := _fault(folder, table)) is None:
+            if (fault := _fault(folder, files)) is None:
                 return folder
             warn(f"the condensed history of {iso(at)} is not used ({fault}): events of before then are read again")
             shutil.rmtree(folder, ignore_errors=True)
@@ -113,7 +121,7 @@ def histories(warehouse: Warehouse) -> list[Path]:
     return sorted((each for each in folders if each.name.isdecimal()), key=lambda each: int(each.name))
 
 
-def _fault(folder: Path, table: DataFrame) -> str | None:
+def _fault(folder: Path, files: list[CommittedFile]) -> str | None:
     """Return the reason why a history is unusable, or None."""
     try:
         content = json.loads((folder / _META).read_text(encoding="utf-8"))
@@ -123,7 +131,7 @@ def _fault(folder: Path, table: DataFrame) -> str | None:
         is_whole, rows = False, 0
     if not is_whole:
         return "it is damaged, or of another release"
-    change = _count_rows(table, int(folder.name)) - rows
+    change = _count_rows(files, int(folder.name)) - rows
     return f"rows of its time since it was made: {change:+,}" if change else None
 
 
@@ -135,16 +143,16 @@ def _digests(folder: Path) -> dict[str, str]:
     return digests
 
 
-def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Window) -> Path | None:
+def save(warehouse: Warehouse, files: list[CommittedFile], events: DataFrame, window: Window) -> Path | None:
     """Write the history for the windows after this one, and remove unneeded ones; return its folder.
 
     None is written if there is a later one, or one that is a quarter of the window older at most. One of a clock that
     was ahead is none of these.
 
     Args:
-        table: the table ``events``.
         warehouse: the warehouse.
-        events: the distinct ones that the statistics of the window were computed from, with ``at``.
+        files: those of the table ``events``.
+        events: those that the statistics of the window were computed from.
         window: the window.
 
     Raises:
@@ -162,11 +170,11 @@ def save(table: DataFrame, warehouse: Warehouse, events: DataFrame, window: Wind
     for existing in (new, folder):
         shutil.rmtree(existing, ignore_errors=True)
     new.mkdir(parents=True)
-    condensed = condense(events, at).coalesce(table.sparkSession.sparkContext.defaultParallelism)
+    condensed = condense(events, at).coalesce(events.sparkSession.sparkContext.defaultParallelism)
     condensed.write.parquet(spark_path(new / _ROWS))
-    if not (files := _digests(new / _ROWS)):
+    if not (digests := _digests(new / _ROWS)):
         raise SparkFailed(f"the history is not in {new}: do all workers have the warehouse at this path?")
-    content = {"format": FORMAT, "rows": _count_rows(table, at), "files": files}
+    content = {"format": FORMAT, "rows": _count_rows(files, at), "files": digests}
     (new / _META).write_text(json.dumps(content) + "\n", encoding="utf-8")
     new.rename(folder)
     for each in old:
@@ -182,13 +190,16 @@ def _remove_leftovers(root: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _count_rows(table: DataFrame, at: int) -> int:
+def _count_rows(files: list[CommittedFile], at: int) -> int:
     """Return the rows of the table ``events`` on the 7 days before that of a time, and on that day before the time."""
-    day, today = F.col("day"), _day(at)
-    # Of whole days only the footers of the files are read.
-    whole = table.where(day.between(F.lit(_day(at - HISTORY_MS)), F.lit(today - timedelta(days=1))))
-    begun = table.where((day == F.lit(today)) & (F.col("time") < F.timestamp_millis(F.lit(at))))
-    return whole.select("day").union(begun.select("day")).count()
+    today, first = _day(at), _day(at - HISTORY_MS)
+    count = sum(file.rows for file in files if first <= file.day < today)
+    for group in row_groups(file.path for file in files if file.day == today):
+        if group.last < at:
+            count += group.rows
+        elif group.first < at:
+            count += sum(time < at for time in group.read("time").to_pylist())
+    return count
 
 
 def _day(ms: int) -> date:

@@ -7,7 +7,7 @@ runs.
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
@@ -47,10 +47,15 @@ class CommittedBatch:
     seconds: float
 
     @classmethod
-    def of(cls, progress: dict[str, Any]) -> "CommittedBatch":
-        """Convert Spark's progress report."""
-        seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
-        return cls(progress["batchId"], progress["timestamp"], progress["numInputRows"], seconds)
+    def of(cls, progress: dict[str, Any], written: Mapping[int, int]) -> "CommittedBatch":
+        """Convert Spark's progress report.
+
+        Args:
+            progress: the report, which counts lines each time they are read.
+            written: number of lines of each batch that was written.
+        """
+        number, seconds = progress["batchId"], progress["durationMs"].get("triggerExecution", 0) / 1000
+        return cls(number, progress["timestamp"], written.get(number, 0), seconds)
 
 
 def ingest(
@@ -82,6 +87,13 @@ def ingest(
         DiemError: another pipeline holds the source.
         SparkFailed: the source could not be read, or the warehouse not written.
     """
+
+    def committed(batch: CommittedBatch, since: int) -> None:
+        _write_progress(warehouse.progress(source.name), source, batch)
+        if remove:
+            remove_ingested(warehouse.checkpoint(source.name), since)
+        on_batch(batch)
+
     with warehouse.lock(source.name):
         if remove:
             remove_ingested(warehouse.checkpoint(source.name))
@@ -89,14 +101,14 @@ def ingest(
         delta_table.prepare(sink, tables.schema_json())
         lines, ended = 0, False
         while not ended:
-            today, writer = _today(), BatchWriter(sink, warehouse.checkpoint(source.name))
+            today, writer = _today(), BatchWriter(sink, warehouse.checkpoint(source.name), proof)
             if remove:
                 begin_anew(writer.checkpoint)
             _maintain(sink, today, keep_days)
-            query = _start(spark, source, writer, follow_s, proof)
+            query = _start(spark, source, writer, follow_s)
             try:
                 day = None if follow_s is None else today
-                read, ended = _await_end(query, source, warehouse, on_batch, day, remove=remove)
+                read, ended = _await_end(query, writer, day, committed)
             except StreamingQueryException as error:
                 raise writer.error or SparkFailed(f"{source.name} could not be read: {_cause(error)}") from error
             finally:
@@ -120,39 +132,50 @@ class BatchWriter:
     Args:
         sink: folder of the table.
         checkpoint: that of the query.
+        proof: the file by which executors prove that they share the warehouse; None in local mode.
     """
 
-    def __init__(self, sink: Path, checkpoint: Path) -> None:
+    def __init__(self, sink: Path, checkpoint: Path, proof: Path | None = None) -> None:
         self._sink = sink
+        self._proof = proof
         self.checkpoint = checkpoint
         self.error: DiemError | None = None
         """Why the last batch is not committed, if that is not Spark's error."""
+        self.written: dict[int, int] = {}
+        """Lines of each batch that is not reported yet, by its number."""
 
-    def write(self, rows: DataFrame, number: int) -> None:
-        """Write a batch unless already committed. Called by Spark in this process."""
+    def write(self, lines: DataFrame, number: int) -> None:
+        """Write the rows of a batch of lines unless already committed. Called by Spark in this process."""
         try:
-            self._write(rows, number)
+            self._write(lines, number)
         except RowsMissing as error:
             self.error = SparkFailed(str(error))
             raise
 
-    def _write(self, rows: DataFrame, number: int) -> None:
+    def _write(self, lines: DataFrame, number: int) -> None:
         query = query_id(self.checkpoint)
         if delta_table.is_committed(self._sink, query, number):
             return
+        # At most one file per batch, day and core.
+        lines = lines.coalesce(lines.sparkSession.sparkContext.defaultParallelism)
         staged, observed = self._sink / STAGING / uuid.uuid4().hex, Observation()
-        counted = rows.observe(observed, F.count(F.lit(1)).alias("rows"))
-        counted.write.partitionBy("table", "day").parquet(spark_path(staged))
+        read, others = tables.read_canonical(lines), F.count_if(F.col("json").isNull())
+        counted = read.observe(observed, F.count(F.lit(1)).alias("rows"), others.alias("others"))
+        _stage(tables.canonical_rows(counted), staged)
+        if observed.get["others"]:
+            # Only for these lines a Python worker starts.
+            _stage(tables.other_rows(read, self._proof), staged)
         delta_table.commit(self._sink, staged, query, number, observed.get["rows"])
+        self.written[number] = observed.get["rows"]
 
 
-def _start(
-    spark: SparkSession, source: TrafficSource, writer: BatchWriter, follow_s: float | None, proof: Path | None
-) -> StreamingQuery:
-    # At most one file per batch, day and core.
-    lines = source.lines(spark).coalesce(spark.sparkContext.defaultParallelism)
+def _stage(rows: DataFrame, folder: Path) -> None:
+    rows.write.mode("append").partitionBy("table", "day").parquet(spark_path(folder))
+
+
+def _start(spark: SparkSession, source: TrafficSource, writer: BatchWriter, follow_s: float | None) -> StreamingQuery:
     stream = (
-        tables.parse_rows(lines, proof)
+        source.lines(spark)
         .writeStream.foreachBatch(writer.write)
         .option("checkpointLocation", spark_path(writer.checkpoint))
     )
@@ -162,27 +185,21 @@ def _start(
 
 
 def _await_end(
-    query: StreamingQuery,
-    source: TrafficSource,
-    warehouse: Warehouse,
-    on_batch: Progress,
-    day: date | None,
-    *,
-    remove: bool,
+    query: StreamingQuery, writer: BatchWriter, day: date | None, on_batch: Callable[[CommittedBatch, int], None]
 ) -> tuple[int, bool]:
-    """Wait for the end of the query or the day; return the number of lines read, and whether the query ended."""
+    """Wait for the end of the query or the day; return the number of lines read, and whether the query ended.
+
+    ``on_batch`` is called with every batch of lines, and the number of the first batch since the last such call.
+    """
     lines, seen, ended = 0, -1, False
     while not ended and (day is None or _today() <= day):
         ended = bool(query.awaitTermination(_POLL_INTERVAL_S))  # type: ignore[arg-type]  # a fraction will do
         for progress in query.recentProgress:
-            batch = CommittedBatch.of(json.loads(progress.json))
+            batch = CommittedBatch.of(json.loads(progress.json), writer.written)
             # A trigger without new lines reports the next batch's number, each time.
             if batch.number > seen and batch.lines:
-                _write_progress(warehouse.progress(source.name), source, batch)
-                if remove:
-                    remove_ingested(warehouse.checkpoint(source.name), seen + 1)
-                seen, lines = batch.number, lines + batch.lines
-                on_batch(batch)
+                on_batch(batch, seen + 1)
+                seen, lines = batch.number, lines + writer.written.pop(batch.number)
     return lines, ended
 
 

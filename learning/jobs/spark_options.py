@@ -20,8 +20,9 @@ MAX_LOCAL_CORES: Final = 8
 _MEMORY_OF_CORE_MIB: Final = 512
 _MIN_MEMORY_MIB: Final = 1024
 _MAX_MEMORY_MIB: Final = 4096
-SHUFFLE_PARTITIONS: Final = 16
-"""Upper bound in local mode; Spark coalesces small ones. A cluster has Spark's own default."""
+PARTITION_BYTES: Final = 16 << 20
+"""Input of a partition of a shuffle, uncompressed: sorted, it fits into a task's share of the heap."""
+_MAX_PARTITIONS: Final = 10_000
 _LISTING_TASKS: Final = 8
 _PROPERTY: Final = re.compile(r"\s*([^\s=:#!]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
 _APPENDED: Final = {"spark.driver.extraJavaOptions": " ", "spark.jars": ","}
@@ -66,7 +67,8 @@ class SparkOptions:
     """Jars besides PySpark's own."""
     java: Path | None = None
     """The ``java`` program; None for the one that Spark finds."""
-    shuffle_partitions: int = SHUFFLE_PARTITIONS
+    shuffle_partitions: int | None = None
+    """None: as the data need."""
 
     @property
     def log(self) -> Path:
@@ -132,6 +134,8 @@ def _defaults(options: SparkOptions, master: str) -> dict[str, str]:
         "spark.driver.memory": default_memory(master),
         "spark.driver.extraJavaOptions": " ".join(java),
         "spark.jars": ",".join(str(jar) for jar in options.jars),
+        # Queries are written for the number of partitions that their input needs, and name the joins that broadcast.
+        "spark.sql.adaptive.enabled": "false",
         # For each column of a query, PySpark would send the JVM its line in our code: half of all calls.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
@@ -144,17 +148,25 @@ def _defaults(options: SparkOptions, master: str) -> dict[str, str]:
 
 
 def _local(options: SparkOptions) -> dict[str, str]:
+    fixed = options.shuffle_partitions
     return {
+        **({} if fixed is None else {"spark.sql.shuffle.partitions": str(fixed)}),
         "spark.driver.host": LOOPBACK,
         "spark.driver.bindAddress": LOOPBACK,
         "spark.local.dir": str(options.scratch),
-        "spark.sql.shuffle.partitions": str(options.shuffle_partitions),
     }
 
 
 def _remote() -> dict[str, str]:
     # All executors are examined before reading anything.
     return {"spark.scheduler.minRegisteredResourcesRatio": "1.0"}
+
+
+def settings_for_size(size: int, cores: int) -> dict[str, str]:
+    """Return the settings for shuffles of an input of ``size`` bytes."""
+    partitions = min(-(-size // PARTITION_BYTES), _MAX_PARTITIONS)
+    # No core is idle while another has two.
+    return {"spark.sql.shuffle.partitions": str(1 if partitions <= 1 else -(-partitions // cores) * cores)}
 
 
 def default_cores() -> int:

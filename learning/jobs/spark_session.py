@@ -8,6 +8,7 @@ import errno
 import fcntl
 import logging
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -23,7 +24,14 @@ from pyspark.errors import PySparkException, PySparkRuntimeError, PythonExceptio
 from pyspark.sql import SparkSession
 
 from diem.errors import DiemError
-from learning.jobs.spark_options import LOOPBACK, SparkOptions, configuration, is_local, read_defaults
+from learning.jobs.spark_options import (
+    LOOPBACK,
+    SparkOptions,
+    configuration,
+    is_local,
+    read_defaults,
+    settings_for_size,
+)
 
 
 def is_jvm_loss(error: Exception) -> bool:
@@ -39,9 +47,17 @@ def jvm_error(error: Exception) -> str | None:
     """Return the JVM's error in one line; None for errors of other origin, including our functions in tasks."""
     if not isinstance(error, (Py4JJavaError, PySparkException)) or isinstance(error, PythonException):
         return None
-    # Py4J puts the failed call before a line that begins with a colon.
+    # The first cause says what a person can correct; errors of Spark's own have it as an attribute.
+    while isinstance(cause := getattr(error, "_cause", None), PySparkException):
+        error = cause
+    # Py4J puts the failed call before a line that begins with a colon, and a stack after it.
     text = str(error).partition("\n: ")
-    return (text[2] or text[0]).partition("\n")[0][:500]
+    lines = _CAUSE.findall(text[2]) or [(text[2] or text[0]).partition("\n")[0]]
+    return _JAVA_CLASS.sub("", lines[-1])[:500]
+
+
+_CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+_JAVA_CLASS: Final = re.compile(r"^(?:\w+\.)+[\w$]+: ")
 
 
 _LOG4J: Final = """\
@@ -109,6 +125,19 @@ def given_settings() -> dict[str, str]:
         return dict(pyspark.SparkConf().getAll())
     home = os.environ.get("SPARK_HOME") or pyspark.__path__[0]
     return read_defaults(Path(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf"))
+
+
+def adapt_to_size(spark: SparkSession, size: int) -> None:
+    """Let shuffles have as many partitions as their input needs, unless the operator has set a number.
+
+    Args:
+        spark: the session.
+        size: of the input, in bytes.
+    """
+    given = spark.sparkContext.getConf()
+    for name, value in settings_for_size(size, spark.sparkContext.defaultParallelism).items():
+        if given.get(name) is None:
+            spark.conf.set(name, value)
 
 
 @contextlib.contextmanager

@@ -1,98 +1,70 @@
 """Computes the statistics of a window in Spark: the same as :mod:`learning.statistics.reference`, at any scale.
 
-The column ``at`` is an event's time in Unix ms. Sessions of connections are rebuilt first (docs/traffic.md section
-3.1), then the tables are computed from them. Second job of the pipeline, after ``ingest``.
+The column ``at`` is an event's time in Unix ms. Second job of the pipeline, after ``ingest``.
+
+Events are shuffled twice: by connection, where repeats are left out and subscriptions become intervals, and by client,
+where intervals are united. Endpoints are there by their rank among all confirmed names; a connection itself is the
+interval of the rank :data:`CONNECTED`. Tables of a row for each endpoint or process are completed in this process.
 """
 
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import reduce
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F  # noqa: N812
 
 from learning.jobs import history, tables
+from learning.jobs.delta_table import row_groups
 from learning.jobs.spark_options import spark_path
 from learning.jobs.spark_session import SparkFailed
 from learning.jobs.warehouse import WINDOW_FILE, NoTraffic, Warehouse
-from learning.statistics.constants import (
-    DUPLICATE_OVERLAP_MS,
-    HISTORY_MS,
-    LATE_MS,
-    MIN_HELD_MS,
-    MINUTE_MS,
-    SILENCE_MS,
-)
-from learning.statistics.model import Summary, window_json
+from learning.statistics import reference
+from learning.statistics.constants import HISTORY_MS, LATE_MS, MIN_HELD_MS, MINUTE_MS, SILENCE_MS
+from learning.statistics.model import Summary, WasteRow, window_json
 from learning.statistics.window import Window
 
-ORDERS: Final = {
-    "endpoints": ("endpoint",),
-    "sets": ("endpoints",),
-    "waste": ("edge",),
-}
-"""Sort columns of each table."""
+CONNECTED: Final = -1
+_INPUTS: Final = "_inputs"
+"""Temporary folder of tables that every task needs."""
 
 
-class Tables(NamedTuple):
-    """The tables of docs/traffic.md section 3.4, with rows in any order, and the counts of ``window.json``."""
-
-    endpoints: DataFrame
-    sets: DataFrame
-    waste: DataFrame
-    summary: Summary
-    events: DataFrame
-    """The distinct input events, with ``at``; cached."""
-
-
-class CachedFrames:
-    """Reused frames: persisted until :meth:`free`, on disk if memory is short."""
-
-    def __init__(self) -> None:
-        self._frames: list[Any] = []
-
-    def __call__(self, frame: DataFrame) -> DataFrame:
-        """Persist a frame."""
-        self._frames.append(frame.persist())
-        return frame
-
-    def free(self) -> None:
-        """Unpersist all frames."""
-        for frame in self._frames:
-            frame.unpersist()
-
-
-def last_window(spark: SparkSession, warehouse: Warehouse, span_ms: int) -> Window:
+def last_window(warehouse: Warehouse, span_ms: int) -> Window:
     """Return the window of ``span_ms`` that ends with the last event, or now if that event is ahead of our clock.
 
-    It is shorter if nothing was recorded at its start (:func:`learning.statistics.reference.recorded_since`).
+    It is shorter if nothing was recorded at its start (:func:`learning.statistics.reference.recorded_since`). Read from
+    the files without Spark.
 
     Raises:
         NoTraffic: there is no event.
     """
-    events = tables.events(spark, warehouse)
-    # Days are in the names of folders: of all but the last one only the footers of the files are read.
-    day = events.agg(F.max("day").alias("day")).first()
-    latest = events.where(F.col("day") == F.lit(None if day is None else day["day"]))
-    last = latest.agg(F.unix_millis(F.max("time")).alias("at")).first()
-    if last is None or last["at"] is None:
+    files = tables.event_files(warehouse)
+    day = max((file.day for file in files), default=None)
+    last = max((group.last for group in row_groups(file.path for file in files if file.day == day)), default=None)
+    if last is None:
         raise NoTraffic(warehouse.root)
-    end = min(last["at"] + 1, time.time_ns() // 1_000_000)
+    end = min(last + 1, time.time_ns() // 1_000_000)
     window = Window(end - span_ms, end)
     from_ms = window.start - SILENCE_MS
-    since_day = events.where(F.col("day") >= F.lit(datetime.fromtimestamp(max(from_ms, 0) / 1000, UTC).date()))
-    at = F.unix_millis("time")
-    recorded = since_day.where((at >= from_ms) & (at < window.end)).agg(
-        F.min(F.coalesce(F.unix_millis("since"), at)).alias("since")
-    )
-    first = recorded.first()
-    return window.since(None if first is None else first["since"])
+    since_day = datetime.fromtimestamp(max(from_ms, 0) / 1000, UTC).date()
+    earliest = []
+    for group in row_groups(file.path for file in files if file.day >= since_day):
+        if group.first < end and group.last >= from_ms:
+            at, since = group.read("time"), group.read("since")
+            within = pc.and_(pc.greater_equal(at, from_ms), pc.less(at, end))
+            earliest.append(pc.min(pc.coalesce(since, at).filter(within)).as_py())
+    return window.since(min((at for at in earliest if at is not None), default=None))
 
 
 def compute(
@@ -114,24 +86,21 @@ def compute(
         name: name of the folder, which is replaced if it exists; by default that of the window.
         warn: called with a sentence for each unusable history.
     """
-    cache = CachedFrames()
-    try:
-        table = tables.events(spark, warehouse)
-        computed = statistics(history.read(table, warehouse, window, warn), window, cache)
-        folder = write(computed, window, warehouse.statistics / (name or window.name))
-        history.save(table, warehouse, computed.events, window)
-        return folder
-    finally:
-        cache.free()
+    files = tables.event_files(warehouse)
+    events = history.read(spark, warehouse, files, window, warn)
+    folder = write(events, window, warehouse.statistics / (name or window.name))
+    history.save(warehouse, files, events, window)
+    return folder
 
 
-def write(computed: Tables, window: Window, folder: Path) -> Path:
-    """Write statistics to ``folder``; existing ones stay until the new ones are complete.
+def write(events: DataFrame, window: Window, folder: Path) -> Path:
+    """Compute the statistics of a window into ``folder``; existing ones stay until the new ones are complete.
 
     Args:
-        computed: the tables.
-        window: their window.
-        folder: a folder of this machine.
+        events: the table ``events``, with repeats, from at least 7 days before the window on, or those of
+            :func:`learning.jobs.history.read`.
+        window: the window.
+        folder: a folder of this machine, which executors have, too.
 
     Raises:
         SparkFailed: an executor wrote to a folder of its own.
@@ -139,12 +108,11 @@ def write(computed: Tables, window: Window, folder: Path) -> Path:
     new, old = folder.with_name(f".{folder.name}.new"), folder.with_name(f".{folder.name}.old")
     for leftover in (new, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    new.mkdir(parents=True)
-    for name in ORDERS:
-        _sorted(name, getattr(computed, name)).write.parquet(spark_path(new / f"{name}.parquet"))
-        if not any((new / f"{name}.parquet").glob("part-*")):
-            raise SparkFailed(f"the table {name} is not in {new}: do all workers have the warehouse at this path?")
-    content = json.dumps(window_json(window, computed.summary), indent=2)
+    (new / _INPUTS).mkdir(parents=True)
+    with _persisted() as persist:
+        summary = _write_tables(events.withColumn("at", F.unix_millis("time")), window, new, persist)
+    shutil.rmtree(new / _INPUTS)
+    content = json.dumps(window_json(window, summary), indent=2)
     (new / WINDOW_FILE).write_text(f"{content}\n", encoding="utf-8")
     if folder.exists():
         folder.rename(old)
@@ -153,277 +121,371 @@ def write(computed: Tables, window: Window, folder: Path) -> Path:
     return folder
 
 
-def _sorted(name: str, frame: DataFrame) -> DataFrame:
-    """Return the rows of a table in order, also across the files by name."""
-    if name == "sets":
-        # There may be as many rows as clients: each task sorts a range and writes a file.
-        return frame.orderBy(*ORDERS[name])
-    return frame.repartition(1).sortWithinPartitions(*ORDERS[name])
+Persist = Callable[[DataFrame], DataFrame]
 
 
-def statistics(events: DataFrame, window: Window, cache: CachedFrames) -> Tables:
-    """Return the statistics of a window.
+@contextmanager
+def _persisted() -> Iterator[Persist]:
+    """Yield a function that persists a frame until the end, on disk if memory is short."""
+    frames: list[DataFrame] = []
 
-    Args:
-        events: the table ``events``, with repeats, from at least 7 days before the window on, or those of
-            :func:`learning.jobs.history.read`.
-        window: the window.
-        cache: holds the intermediate frames; freed by the caller once the tables are written.
-    """
-    timed = events.select("*", F.unix_millis("time").alias("at"))
-    distinct = cache(timed.dropDuplicates(["id"]))
-    recent = session_events(distinct, window)
-    lasting = cache(sessions(recent, window))
-    connected = cache(_connected(lasting, window))
-    counts = cache(_counts(distinct, window))
-    confirmed = confirmed_endpoints(recent).union(counts.select("endpoint")).distinct()
-    intervals = subscription_intervals(recent, lasting).join(confirmed, "endpoint", "left_semi")
-    held = cache(union_length(clip(intervals, window), "client", "endpoint"))
-    endpoints = cache(_endpoints(held, counts, window))
-    numbered = cache(_number_endpoints(endpoints))
-    sets = cache(_sets(held, connected, numbered))
-    return Tables(
-        endpoints,
-        sets,
-        _waste(counts),
-        _summary(timed, window, (lasting, connected, sets, endpoints), count_duplicate_recorders(distinct, window)),
-        distinct,
+    def persist(frame: DataFrame) -> DataFrame:
+        frames.append(frame.persist())
+        return frame
+
+    try:
+        yield persist
+    finally:
+        for frame in frames:
+            frame.unpersist()
+
+
+def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Persist) -> Summary:
+    """Write the tables of docs/traffic.md section 3.4; return the counts of ``window.json``."""
+    inputs = folder / _INPUTS
+    recent = events.where(F.col("at").between(window.start - HISTORY_MS, window.end - 1))
+    lives = _lives(recent, window)
+    reports = persist(_reports(events, window))
+    names = _confirmed_names(recent, reports)
+    ranked = pa.table({"endpoint": names, "rank": np.arange(len(names), dtype=np.int32)})
+    intervals = subscription_intervals(
+        recent,
+        window,
+        _broadcast(events, _ends(lives, window), inputs / "lives.parquet"),
+        _broadcast(events, ranked, inputs / "names.parquet"),
     )
+    held = persist(_unite(intervals, window))
+    counted = _count(reports)
+    used = _write_endpoints(names, held, _total(reports, counted, window), window, folder)
+    _write_waste(counted, folder)
+    if len(used) < len(names):
+        index = pa.table({"rank": used, "index": np.arange(len(used), dtype=np.int32)})
+        indexed = held.join(_broadcast(events, index, inputs / "index.parquet"), "rank", "left")
+    else:
+        indexed = held.withColumn("index", F.when(F.col("rank") >= 0, F.col("rank")))
+    # There may be as many rows as clients: each task sorts a range and writes a file.
+    sets = folder / "sets.parquet"
+    _sets(indexed).orderBy("endpoints").write.parquet(spark_path(sets))
+    written = list(sets.glob("part-*"))
+    if not written:
+        raise SparkFailed(f"the table sets is not in {folder}: do all workers have the warehouse at this path?")
+    rows = sum(pq.read_metadata(file).num_rows for file in written)
+    return _summary(held, counted, lives, (rows, len(used)))
 
 
-def _connected(lasting: DataFrame, window: Window) -> DataFrame:
-    """Return the time that each client was connected: client, ms, sharers."""
-    sharers = lasting.groupBy("client").agg(F.max("sharers").alias("sharers"))
-    connected = union_length(clip(lasting, window), "client")
-    return connected.join(sharers, "client", "inner").select("client", "ms", "sharers")
+def _broadcast(frame: DataFrame, table: pa.Table, file: Path) -> DataFrame:
+    """Return a small table of this process for a broadcast join."""
+    # A frame made from rows would start Python workers.
+    pq.write_table(table, file)
+    return F.broadcast(frame.sparkSession.read.schema(_DDL[file.stem]).parquet(spark_path(file)))
 
 
-def _counts(distinct: DataFrame, window: Window) -> DataFrame:
-    """Return the counted updates: edge, middle (ms), endpoint, taken, delivered.
+_DDL: Final = {
+    "lives": "boot string, until_at bigint, killed boolean",
+    "names": "endpoint string, rank int",
+    "index": "rank int, index int",
+}
 
-    A report without updates is one row whose last three columns are null.
+
+def _lives(recent: DataFrame, window: Window) -> list[dict[str, Any]]:
+    """Return the times of each incarnation: edge, boot, last; and first_within and last_within the window."""
+    within = F.when(F.col("at") >= window.start, F.col("at"))
+    times = recent.groupBy("edge", "boot").agg(
+        F.max("at").alias("last"), F.min(within).alias("first_within"), F.max(within).alias("last_within")
+    )
+    rows: list[dict[str, Any]] = times.toArrow().to_pylist()
+    return rows
+
+
+def _ends(lives: list[dict[str, Any]], window: Window) -> pa.Table:
+    """Return the end of sessions without a disconnect, by incarnation: boot, until_at, killed."""
+    last_seen, edges = dict[str, int](), dict[str, str]()
+    for life in lives:
+        last_seen[life["boot"]] = max(life["last"], last_seen.get(life["boot"], 0))
+        edges[life["boot"]] = max(life["edge"], edges.get(life["boot"], ""))
+    ends = reference.life_ends(last_seen, edges, window)
+    columns = [list(ends), [at for at, _ in ends.values()], [killed for _, killed in ends.values()]]
+    types = (pa.string(), pa.int64(), pa.bool_())
+    return pa.table(list(map(pa.array, columns, types)), names=["boot", "until_at", "killed"])
+
+
+def _reports(events: DataFrame, window: Window) -> DataFrame:
+    """Return the distinct events without a client that count: edge, middle, updates, times, delay.
+
+    ``middle`` and ``updates`` are null unless the middle (ms) of counts is in the window, ``times`` and ``delay``
+    unless the event's time is.
     """
     middle = F.floor((F.unix_millis("since") + F.unix_millis("until")) / 2)
-    rows = distinct.where(F.col("type") == "counts").select("edge", middle.alias("middle"), "updates")
-    within = rows.where((F.col("middle") >= window.start) & (F.col("middle") < window.end))
-    return within.select("edge", "middle", F.inline_outer("updates"))
-
-
-def _endpoints(held: DataFrame, counts: DataFrame, window: Window) -> DataFrame:
-    """Return the table ``endpoints``; rates are of the edge that received most in each minute."""
-    counted = counts.where(F.col("endpoint").isNotNull())
-    minute = F.floor(F.col("middle") / MINUTE_MS).alias("minute")
-    by_edge = counted.groupBy("endpoint", minute, "edge").agg(
-        F.sum("taken").alias("taken"), F.sum("delivered").alias("delivered")
+    counts = (F.col("type") == "counts") & (middle >= window.start) & (middle < window.end)
+    within = F.col("at").between(window.start, window.end - 1)
+    delay = F.unix_millis("arrived") - F.col("at")
+    rows = events.where(F.col("type").isin("counts", "access") & (counts | within)).select(
+        "id",
+        "edge",
+        F.when(counts, middle).alias("middle"),
+        F.when(counts, F.col("updates")).alias("updates"),
+        F.when(within, F.lit(1)).alias("times"),
+        F.when(within, delay).alias("delay"),
     )
-    by_minute = by_edge.groupBy("endpoint", "minute").agg(
-        F.max("taken").alias("updates"), F.sum("taken").alias("taken"), F.sum("delivered").alias("delivered")
-    )
-    frames = by_minute.groupBy("minute").agg(F.sum("delivered").alias("frames"))
-    busy_minutes = frames.orderBy(F.desc("frames"), "minute").limit(window.busy_minutes)
-    is_busy = F.col("frames").isNotNull()
-    total = (
-        by_minute.join(F.broadcast(busy_minutes), "minute", "left")
-        .groupBy("endpoint")
-        .agg(
-            *(F.sum(name).alias(name) for name in ("updates", "taken", "delivered")),
-            F.sum(F.when(is_busy, F.col("updates")).otherwise(0)).alias("busy"),
-        )
-    )
-    subscribed = held.groupBy("endpoint").agg(F.sum("ms").alias("ms"))
-    return (
-        total.join(subscribed, "endpoint", "full")
-        .fillna(0)
-        .select(
-            "endpoint",
-            (F.col("updates") * 1000 / window.ms).alias("rate"),
-            (F.col("ms") / window.ms).alias("subscribers"),
-            "taken",
-            "delivered",
-            (F.col("busy") * 1000 / (window.busy_minutes * MINUTE_MS)).alias("busy_rate"),
-        )
-    )
-
-
-def _number_endpoints(endpoints: DataFrame) -> DataFrame:
-    """Return the endpoints with their index in order of name: endpoint, index."""
-    # Sorted by one task: a few hundred thousand endpoints take a second.
-    index = F.row_number().over(Over.orderBy("endpoint")) - 1
-    return endpoints.select("endpoint", index.alias("index"))
-
-
-def _sets(held: DataFrame, connected: DataFrame, numbered: DataFrame) -> DataFrame:
-    """Return the table ``sets``: endpoints (indices), weight, clients."""
-    of_client = (
-        held.where(F.col("ms") >= MIN_HELD_MS)
-        .join(numbered, "endpoint", "inner")
-        .groupBy("client")
-        .agg(F.sort_array(F.collect_list("index")).alias("endpoints"))
-    )
-    return (
-        of_client.join(connected, "client", "inner")
-        .withColumn("seconds", F.expr("ms div (1000 * sharers)"))
-        .where(F.col("seconds") > 0)
-        .groupBy("endpoints")
-        .agg(F.sum("seconds").alias("weight"), F.count("*").alias("clients"))
-        .select("endpoints", "weight", "clients")
-    )
-
-
-def _waste(counts: DataFrame) -> DataFrame:
-    """Return the table ``waste``: updates that each process received, delivered and discarded."""
-    discarded = F.when(F.col("delivered") == 0, F.col("taken")).otherwise(0)
-    totals = counts.groupBy("edge").agg(
-        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in ("taken", "delivered")),
-        F.coalesce(F.sum(discarded), F.lit(0)).alias("discarded"),
-    )
-    share = F.when(F.col("taken") > 0, F.col("discarded") / F.col("taken")).otherwise(0.0)
-    return totals.select("edge", "taken", "delivered", "discarded", share.alias("share"))
-
-
-def _summary(
-    timed: DataFrame,
-    window: Window,
-    parts: tuple[DataFrame, DataFrame, DataFrame, DataFrame],
-    twins: DataFrame,
-) -> Summary:
-    lasting, connected, sets, endpoints = parts
-    within = (F.col("at") >= window.start) & (F.col("at") < window.end)
     # An event's delay is that of its first arrival.
-    once = (
-        timed.where(within)
-        .groupBy("id")
-        .agg(F.count("*").alias("times"), F.min(F.unix_millis("arrived") - F.col("at")).alias("delay"))
+    return rows.groupBy("id").agg(
+        *(F.first(name).alias(name) for name in ("edge", "middle", "updates")),
+        F.sum("times").alias("times"),
+        F.min("delay").alias("delay"),
     )
-    number = F.count("*")
-    rows = (
-        _active_minutes(lasting, window),
-        once.agg(
-            number.alias("events"),
-            (F.coalesce(F.sum("times"), F.lit(0)) - number).alias("duplicates"),
-            F.count_if(F.col("delay") > LATE_MS).alias("late"),
-        ),
-        lasting.agg(number.alias("sessions"), F.count_if("unended").alias("unended")),
-        connected.agg(number.alias("clients")),
-        sets.agg(number.alias("sets")),
-        endpoints.agg(number.alias("endpoints")),
-        twins,
+
+
+class _Counted(NamedTuple):
+    """Sums over the reports."""
+
+    waste: dict[str, Counter[str]]
+    """By edge: taken, delivered, discarded."""
+    frames: Counter[int]
+    """By minute."""
+    events: Counter[str]
+    """Events, repeats and late ones of the window."""
+
+
+def _count(reports: DataFrame) -> _Counted:
+    """Return the sums over the reports, which are few for each process and minute."""
+
+    def total(value: Any) -> Any:  # noqa: ANN401  # columns of Spark
+        return F.aggregate("updates", F.lit(0).cast("bigint"), lambda sum_, each: sum_ + value(each))
+
+    per_report = reports.select(
+        "edge",
+        F.floor(F.col("middle") / MINUTE_MS).alias("minute"),
+        F.size("updates").alias("named"),
+        total(lambda each: each["taken"]).alias("taken"),
+        total(lambda each: each["delivered"]).alias("delivered"),
+        total(lambda each: F.when(each["delivered"] == 0, each["taken"]).otherwise(0)).alias("discarded"),
+        (F.col("times") > 0).cast("int").alias("events"),
+        (F.col("times") - 1).alias("repeats"),
+        (F.col("delay") > LATE_MS).cast("int").alias("late"),
     )
-    # Each is one row: joined, they are one job.
-    (counted,) = reduce(DataFrame.crossJoin, rows).collect()
-    return Summary(**{name: counted[name] for name in Summary._fields})
+    sums = ("named", "taken", "delivered", "discarded", "events", "repeats", "late")
+    rows = per_report.groupBy("edge", "minute").agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in sums))
+    found = _Counted({}, Counter(), Counter())
+    for row in rows.toArrow().to_pylist():
+        found.events.update({name: row[name] for name in ("events", "repeats", "late")})
+        if row["minute"] is not None:
+            own = found.waste.setdefault(row["edge"], Counter())
+            own.update({name: row[name] for name in ("taken", "delivered", "discarded")})
+            if row["named"] > 0:
+                found.frames[row["minute"]] += row["delivered"]
+    return found
 
 
-def _active_minutes(lasting: DataFrame, window: Window) -> DataFrame:
-    """Return the number of minutes in which any client was connected: one row, ``active_minutes``."""
-    first, last = (F.floor((column - window.start) / MINUTE_MS) for column in (F.col("start"), F.col("end") - 1))
-    clipped = clip(lasting, window).select(first.alias("start"), (last + 1).alias("end"))
-    # One row for each minute in which a session begins: no more than one task merges.
-    spans = clipped.groupBy("start").agg(F.max("end").alias("end")).withColumn("all", F.lit(True))
-    return union_length(spans, "all").agg(F.coalesce(F.sum("ms"), F.lit(0)).alias("active_minutes"))
+def _total(reports: DataFrame, counted: _Counted, window: Window) -> pa.Table:
+    """Return the sums of each endpoint: endpoint, updates, taken, delivered, busy.
+
+    Updates are those of the edge that received most in each minute.
+    """
+    frames = counted.frames
+    busy_minutes = sorted(frames, key=lambda minute: (-frames[minute], minute))[: window.busy_minutes]
+    is_busy = F.col("minute").isin(busy_minutes) if busy_minutes else F.lit(False)
+    rows = reports.select("edge", F.floor(F.col("middle") / MINUTE_MS).alias("minute"), F.inline("updates"))
+    by_edge = rows.repartition("endpoint").groupBy("endpoint", "minute", "edge").agg(_sum("taken"), _sum("delivered"))
+    by_minute = by_edge.groupBy("endpoint", "minute").agg(
+        F.max("taken").alias("updates"), _sum("taken"), _sum("delivered")
+    )
+    busy = F.sum(F.when(is_busy, F.col("updates")).otherwise(0)).alias("busy")
+    return by_minute.groupBy("endpoint").agg(*map(_sum, ("updates", "taken", "delivered")), busy).toArrow()
 
 
-def session_events(events: DataFrame, window: Window) -> DataFrame:
-    """Return the events for rebuilding sessions."""
-    return events.where((F.col("at") >= window.start - HISTORY_MS) & (F.col("at") < window.end))
+def _sum(name: str) -> Any:  # noqa: ANN401  # a column
+    return F.sum(name).alias(name)
 
 
-def sessions(events: DataFrame, window: Window) -> DataFrame:
-    """Return the sessions that lasted in the window: connection, client, start, end, unended, sharers.
+def _confirmed_names(recent: DataFrame, reports: DataFrame) -> pa.Array:
+    """Return the endpoints that others than clients confirm (docs/traffic.md section 3.2), sorted."""
+    named = recent.select(F.explode(tables.confirmed_names()).alias("endpoint"))
+    # Counts of the window may be later than the window.
+    counted = reports.select(F.explode("updates.endpoint").alias("endpoint"))
+    names = named.union(counted).distinct().toArrow()["endpoint"].combine_chunks()
+    return names.take(pc.sort_indices(names))
+
+
+def subscription_intervals(recent: DataFrame, window: Window, ends: DataFrame, names: DataFrame) -> DataFrame:
+    """Return the intervals of sessions and of their subscriptions to confirmed endpoints.
 
     Args:
-        events: distinct, those of :func:`session_events`.
+        recent: events from 7 days before the window until its end, with repeats.
         window: the window.
+        ends: boot, until_at, killed.
+        names: endpoint, rank.
+
+    Returns:
+        client, rank, start and end (Unix ms, within the window). Of a session, whose rank is :data:`CONNECTED`, also
+        sharers, unended, and the number of its events, repeats and late ones in the window; its interval is null if
+        empty.
     """
-    order = F.struct("at", "number")
-    own = (
-        events.where(F.col("connection").isNotNull())
-        .groupBy("connection")
-        .agg(
-            F.min_by("client", order).alias("client"),
-            F.min_by("boot", order).alias("boot"),
-            F.min("at").alias("start"),
-            F.min(F.when(F.col("type") == "disconnect", F.col("at"))).alias("disconnected"),
-            F.coalesce(F.max("sharers"), F.lit(1)).alias("sharers"),
+    order = Over.partitionBy("connection").orderBy("at", "number", "id", "arrived")
+    whole = order.rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
+    is_end, within = F.col("type") == "disconnect", F.col("at") >= window.start
+    late = (F.unix_millis("arrived") - F.col("at")) > LATE_MS
+
+    def count(condition: Any) -> Any:  # noqa: ANN401  # columns
+        return F.count_if(within & condition).over(whole)
+
+    events = (
+        recent.where(F.col("connection").isNotNull())
+        .select("connection", "at", "number", "id", "arrived", "type", "client", "boot", "sharers", "endpoints")
+        .withColumns(
+            {
+                # Repeats have the same content: they are neighbours.
+                "repeated": F.coalesce(F.lag("id").over(order) == F.col("id"), F.lit(False)),
+                "place": F.row_number().over(order),
+                "client": F.first("client").over(order),
+                "boot": F.first("boot").over(order),
+                "disconnected": F.min(F.when(is_end, F.col("at"))).over(whole),
+                "sharers": F.coalesce(F.max("sharers").over(whole), F.lit(1)),
+            }
+        )
+        .withColumns(
+            {
+                "events": count(~F.col("repeated")),
+                "repeats": count(F.col("repeated")),
+                "late": count(~F.col("repeated") & late),
+            }
+        )
+        .join(ends, "boot", "inner")
+    )
+    session = F.when(F.col("place") == 1, F.array(F.lit(None).cast("string")))
+    changed = F.when(~F.col("repeated"), F.array_distinct("endpoints"))
+    none = F.array().cast("array<string>")
+    rows = events.select(
+        *("connection", "at", "number", "client", "sharers", "events", "repeats", "late"),
+        (F.col("type") == "subscribe").alias("on"),
+        F.coalesce("disconnected", "until_at").alias("session_end"),
+        (F.col("disconnected").isNull() & F.col("killed")).alias("unended"),
+        F.explode(F.concat(F.coalesce(session, none), F.coalesce(changed, none))).alias("endpoint"),
+    )
+    is_session = F.col("endpoint").isNull()
+    ranked = (
+        rows.join(names, "endpoint", "left")
+        .withColumns({"rank": F.when(is_session, CONNECTED).otherwise(F.col("rank")), "on": is_session | F.col("on")})
+        .where(F.col("rank").isNotNull())
+    )
+    changes = Over.partitionBy("connection", "rank").orderBy("at", "number")
+    before = F.coalesce(F.lag("on").over(changes), F.lit(False))
+    transitions = ranked.withColumn("before", before).where(F.col("on") != F.col("before"))
+    begins = transitions.withColumn("off", F.lead("at").over(changes)).where("on")
+    start, end = F.greatest("at", F.lit(window.start)), F.least("off", "session_end", F.lit(window.end))
+    is_session, lasts = F.col("rank") == CONNECTED, start < end
+    return begins.where(is_session | lasts).select(
+        "client",
+        "rank",
+        F.when(lasts, start).alias("start"),
+        F.when(lasts, end).alias("end"),
+        F.when(is_session & lasts, F.col("sharers")).alias("sharers"),
+        F.when(is_session & lasts, F.col("unended").cast("int")).alias("unended"),
+        *(F.when(is_session, F.col(name)).alias(name) for name in ("events", "repeats", "late")),
+    )
+
+
+def _unite(intervals: DataFrame, window: Window) -> DataFrame:
+    """Return the length of the union of each client's intervals: client, rank, ms, and sums over its sessions.
+
+    Intervals of sessions are by the ``minute`` of the window that they begin in, with the greatest ``until`` of the
+    minutes after them, as the minutes of all clients are united, too. ``clients`` is 1 in one of a client's rows.
+    """
+    by_client = Over.partitionBy("client", "rank").orderBy("start", "end")
+    earlier = by_client.rowsBetween(Over.unboundedPreceding, -1)
+    is_session = F.col("rank") == CONNECTED
+    minute, until = (F.floor((at - window.start) / MINUTE_MS) for at in (F.col("start"), F.col("end") - 1))
+    united = (
+        intervals.repartition("client")
+        .withColumn("reached", F.max("end").over(earlier))
+        # greatest ignores the first row's null
+        .withColumn("ms", F.greatest(F.lit(0), F.col("end") - F.greatest("start", "reached")))
+        .withColumns(
+            {
+                "minute": F.when(is_session, minute),
+                "until": F.when(is_session, until + 1),
+                "sessions": F.when(is_session & F.col("start").isNotNull(), 1),
+                "clients": F.when(is_session & F.col("start").isNotNull() & F.col("reached").isNull(), 1),
+            }
         )
     )
-    end, unended = F.coalesce("disconnected", "until_at"), F.col("disconnected").isNull() & F.col("killed")
-    return (
-        own.join(_session_ends(events, window), "boot", "inner")
-        .where(F.greatest("start", F.lit(window.start)) < F.least(end, F.lit(window.end)))
-        .select("connection", "client", "start", end.alias("end"), unended.alias("unended"), "sharers")
+    return united.groupBy("client", "rank", "minute").agg(
+        _sum("ms"), F.max("sharers").alias("sharers"), F.max("until").alias("until"), *map(_sum, _OF_SESSIONS)
     )
 
 
-def subscription_intervals(events: DataFrame, lasting: DataFrame) -> DataFrame:
-    """Return subscription intervals: client, endpoint, start, end; several per client and endpoint are possible.
-
-    Args:
-        events: distinct, those of :func:`session_events`.
-        lasting: result of :func:`sessions`; events of other sessions are left out.
-    """
-    changes = events.where(F.col("endpoints").isNotNull()).select(
-        "connection",
-        "at",
-        "number",
-        (F.col("type") == "subscribe").alias("on"),
-        F.explode(F.array_distinct("endpoints")).alias("endpoint"),
-    )
-    order = Over.partitionBy("connection", "endpoint").orderBy("at", "number")
-    before = F.coalesce(F.lag("on").over(order), F.lit(False))
-    transitions = changes.withColumn("before", before).where(F.col("on") != F.col("before"))
-    begins = transitions.withColumn("off", F.lead("at").over(order)).where(F.col("on"))
-    ends = F.coalesce(F.least("off", "end"), F.col("end"))
-    return begins.join(lasting, "connection", "inner").select(
-        "client", "endpoint", F.col("at").alias("start"), ends.alias("end")
-    )
+_OF_SESSIONS: Final = ("sessions", "clients", "unended", "events", "repeats", "late")
 
 
-def confirmed_endpoints(events: DataFrame) -> DataFrame:
-    """Return the endpoints confirmed not only by clients (docs/traffic.md section 3.2): endpoint, with repeats.
-
-    Args:
-        events: distinct, those of :func:`session_events`.
-    """
-    return events.select(F.explode(tables.confirmed_names()).alias("endpoint"))
-
-
-def clip(intervals: DataFrame, window: Window) -> DataFrame:
-    """Clip ``start`` and ``end`` of intervals to the window; the end of an empty one is not after its start."""
-    return intervals.withColumns(
+def _write_endpoints(names: pa.Array, held: DataFrame, totals: pa.Table, window: Window, folder: Path) -> pa.Array:
+    """Write the table ``endpoints``; return the ranks of its rows."""
+    by_rank = held.where(F.col("rank") >= 0).groupBy("rank").agg(_sum("ms")).toArrow()
+    held_ms = np.zeros(len(names), np.int64)
+    held_ms[by_rank["rank"].to_numpy()] = by_rank["ms"].to_numpy()
+    rank = pc.index_in(totals["endpoint"], value_set=names).to_numpy()
+    found = {name: np.zeros(len(names), np.int64) for name in ("updates", "taken", "delivered", "busy")}
+    for name, values in found.items():
+        values[rank] = totals[name].to_numpy()
+    used = held_ms > 0
+    used[rank] = True
+    table = pa.table(
         {
-            "start": F.greatest("start", F.lit(window.start)),
-            "end": F.least("end", F.lit(window.end)),
+            "endpoint": names,
+            "rate": found["updates"] * 1000 / window.ms,
+            "subscribers": held_ms / window.ms,
+            "taken": found["taken"],
+            "delivered": found["delivered"],
+            "busy_rate": found["busy"] * 1000 / (window.busy_minutes * MINUTE_MS),
         }
     )
+    pq.write_table(table.filter(pa.array(used)), folder / "endpoints.parquet")
+    return pa.array(np.flatnonzero(used).astype(np.int32))
 
 
-def union_length(intervals: DataFrame, *keys: str) -> DataFrame:
-    """Return the length of the union of each key's intervals: keys, ms; keys whose intervals are empty are left out."""
-    earlier = Over.partitionBy(*keys).orderBy("start", "end").rowsBetween(Over.unboundedPreceding, -1)
-    begin = F.greatest("start", F.max("end").over(earlier))  # greatest ignores the first row's null
-    more = F.greatest(F.lit(0), F.col("end") - begin).alias("more")
-    totals = intervals.select(*keys, more).groupBy(*keys).agg(F.sum("more").alias("ms"))
-    return totals.where(F.col("ms") > 0).select(*keys, "ms")
-
-
-def count_duplicate_recorders(distinct: DataFrame, window: Window) -> DataFrame:
-    """Count names used by two processes at once, by their incarnations' events in the window: one row, ``twins``."""
-    within = distinct.where((F.col("at") >= window.start) & (F.col("at") < window.end))
-    incarnations = within.groupBy("edge", "boot").agg(F.min("at").alias("first"), F.max("at").alias("last"))
-    earlier = Over.partitionBy("edge").orderBy("first", "last").rowsBetween(Over.unboundedPreceding, -1)
-    reached = incarnations.withColumn("reached", F.max("last").over(earlier))  # null in the first row
-    overlapping = reached.where(F.col("reached").isNotNull()).where(
-        F.least("reached", "last") - F.col("first") > DUPLICATE_OVERLAP_MS
+def _sets(indexed: DataFrame) -> DataFrame:
+    """Return the table ``sets``: endpoints (indices), weight, clients."""
+    is_held = (F.col("rank") >= 0) & (F.col("ms") >= MIN_HELD_MS)
+    of_client = indexed.groupBy("client").agg(
+        F.sort_array(F.collect_list(F.when(is_held, F.col("index")))).alias("endpoints"),
+        F.sum(F.when(F.col("rank") == CONNECTED, F.col("ms"))).alias("ms"),
+        F.max("sharers").alias("sharers"),
     )
-    return overlapping.agg(F.count_distinct("edge").alias("twins"))
+    return (
+        of_client.withColumn("seconds", F.expr("ms div (1000 * sharers)"))
+        .where((F.col("seconds") > 0) & (F.size("endpoints") > 0))
+        .groupBy("endpoints")
+        .agg(F.sum("seconds").alias("weight"), F.count("*").alias("clients"))
+    )
 
 
-def _session_ends(events: DataFrame, window: Window) -> DataFrame:
-    """Return the end of sessions without a disconnect, by incarnation: boot, until_at, killed."""
-    seen = events.groupBy("boot").agg(F.max("edge").alias("edge"), F.max("at").alias("last_seen"))
-    latest = F.row_number().over(Over.partitionBy("edge").orderBy(F.desc("last_seen"), F.desc("boot"))) == 1
-    alive = F.col("latest") & (F.col("last_seen") >= window.end - SILENCE_MS)
-    return seen.withColumn("latest", latest).select(
-        "boot", F.when(alive, window.end).otherwise(F.col("last_seen")).alias("until_at"), (~alive).alias("killed")
+def _write_waste(counted: _Counted, folder: Path) -> None:
+    """Write the table ``waste``: updates that each process received, delivered and discarded."""
+    rows = [reference.waste_row(edge, own) for edge, own in sorted(counted.waste.items())]
+    types = (pa.string(), pa.int64(), pa.int64(), pa.int64(), pa.float64())
+    columns = [pa.array([row[place] for row in rows], type_) for place, type_ in enumerate(types)]
+    pq.write_table(pa.table(columns, names=list(WasteRow._fields)), folder / "waste.parquet")
+
+
+def _summary(held: DataFrame, counted: _Counted, lives: list[dict[str, Any]], rows: tuple[int, int]) -> Summary:
+    sessions = held.where(F.col("rank") == CONNECTED).groupBy("minute")
+    by_minute = sessions.agg(F.max("until").alias("until"), *map(_sum, _OF_SESSIONS)).toArrow().to_pylist()
+    total = {name: sum(row[name] or 0 for row in by_minute) for name in _OF_SESSIONS}
+    spans = {
+        (life["edge"], life["boot"]): (life["first_within"], life["last_within"])
+        for life in lives
+        if life["first_within"] is not None
+    }
+    sets, endpoints = rows
+    return Summary(
+        events=total["events"] + counted.events["events"],
+        duplicates=total["repeats"] + counted.events["repeats"],
+        late=total["late"] + counted.events["late"],
+        sessions=total["sessions"],
+        unended=total["unended"],
+        clients=total["clients"],
+        sets=sets,
+        endpoints=endpoints,
+        twins=reference.count_overlapping_lives(spans),
+        active_minutes=reference.union_length(
+            (row["minute"], row["until"]) for row in by_minute if row["minute"] is not None
+        ),
     )

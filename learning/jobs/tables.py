@@ -4,6 +4,7 @@ Canonical lines, nearly all, are parsed by Spark's own functions, others in Pyth
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial, reduce
 from pathlib import Path
@@ -13,8 +14,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from diem.protocol.traffic import CANONICAL, MAX_EVENT_BYTES, BadEvent, TrafficEvent, Type
-from learning.jobs.delta_table import data_files
+from diem.protocol.traffic import CANONICAL, MAX_EVENT_BYTES, Accessed, BadEvent, TrafficEvent, Type
+from learning.jobs.delta_table import CommittedFile, committed_files
 from learning.jobs.executors import require_proof
 from learning.jobs.spark_options import spark_path
 from learning.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
@@ -32,7 +33,7 @@ PARSED_SCHEMA: Final = (
 JSON_SCHEMA: Final = (
     "struct<id: string, type: string, edge: string, time: bigint, client: string, connection: string, "
     "endpoints: array<string>, since: bigint, until: bigint, updates: map<string, array<bigint>>, "
-    "unknown: array<int>, sharers: bigint>"
+    "requests: array<array<string>>, unknown: array<int>, sharers: bigint>"
 )
 """Fields of a canonical line."""
 EVENT_COLUMNS: Final = (
@@ -50,6 +51,7 @@ SCHEMA: Final = (
 MAX_RAW_CHARS: Final = 4096
 """Maximum number of characters kept of a quarantined line."""
 _FIELDS: Final = 16
+_ACCESSED: Final = len(Accessed._fields)
 _COLUMNS: Final = tuple(
     part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").replace(_REQUESTS, "").split(",")
 )
@@ -60,18 +62,29 @@ def schema_json() -> str:
     return StructType.fromDDL(SCHEMA).json()
 
 
-def parse_rows(lines: DataFrame, proof: Path | None = None) -> DataFrame:
-    """Return the row of each line (``value``, ``arrived``, ``source``), in the columns of :data:`SCHEMA`.
+def canonical_rows(read: DataFrame) -> DataFrame:
+    """Return the rows of canonical lines, in the columns of :data:`SCHEMA`.
 
     Args:
-        lines: the lines.
+        read: lines (``value``, ``arrived``, ``source``) with the column ``json``; others are left out.
+    """
+    return _rows(read.where(F.col("json").isNotNull()), _json_row())
+
+
+def other_rows(read: DataFrame, proof: Path | None = None) -> DataFrame:
+    """Return the rows of all other lines, parsed in Python; see :func:`canonical_rows`.
+
+    Args:
+        read: as there.
         proof: the file that executors must see, lest their results be lost; None in local mode.
     """
     # Row by row: an Arrow UDF would need pandas.
     parse = F.udf(parse_row if proof is None else partial(_parse_where_shared, proof), PARSED_SCHEMA)
-    in_python = F.when(F.col("json").isNull(), F.coalesce("value", F.lit(b"")))
-    row = F.when(F.col("json").isNotNull(), _json_row()).otherwise(parse(in_python))
-    parsed = read_canonical(lines).select("value", "arrived", "source", row.alias("row")).select("*", "row.*")
+    return _rows(read.where(F.col("json").isNull()), parse(F.coalesce("value", F.lit(b""))))
+
+
+def _rows(lines: DataFrame, row: Column) -> DataFrame:
+    parsed = lines.select("value", "arrived", "source", row.alias("row")).select("*", "row.*")
     is_event = F.col("reason").isNull()
     line = F.make_valid_utf8(F.col("value").cast("string"))
     times = {name: F.timestamp_millis(F.col(name)) for name in ("time", "since", "until")}
@@ -98,7 +111,7 @@ def read_canonical(lines: DataFrame) -> DataFrame:
     # Tasks run later: their clock is ahead of this one.
     is_event = (
         F.col("json.time").between(EARLIEST_MS, time.time_ns() // 1_000_000 + MAX_AHEAD_MS)
-        & (updates.isNull() | (F.col("json.since") < F.col("json.until")))
+        & (F.col("json.since").isNull() | (F.col("json.since") < F.col("json.until")))
         & (updates.isNull() | (F.size(F.array_distinct(F.map_keys(updates))) == F.size(updates)))
         & (unknown.isNull() | F.forall(unknown, lambda index: index < F.size("json.endpoints")))
     )
@@ -120,7 +133,9 @@ def _json_row() -> Column:
         "boot": F.substring("json.id", 1, 12),
         "number": F.substring("json.id", 14, 16).cast("bigint"),
         "updates": updates,
-        "requests": F.lit(None),
+        "requests": F.transform(
+            "json.requests", lambda entry: F.struct(*(F.get(entry, F.lit(place)) for place in range(_ACCESSED)))
+        ),
         "unknown": F.transform(indices, lambda index: F.get("json.endpoints", index)),
         "sharers": F.when(F.col("json.client").isNotNull(), F.coalesce("json.sharers", F.lit(1))),
         "reason": F.lit(None),
@@ -130,10 +145,8 @@ def _json_row() -> Column:
     return F.struct(*(columns[each.name].cast(each.dataType).alias(each.name) for each in fields))
 
 
-def parse_row(line: bytes | None) -> tuple[Any, ...] | None:
-    """Return the fields of a line, as in :data:`PARSED_SCHEMA`; none for a line already read."""
-    if line is None:
-        return None
+def parse_row(line: bytes) -> tuple[Any, ...]:
+    """Return the fields of a line, as in :data:`PARSED_SCHEMA`."""
     try:
         event = parse_event(bytes(line), time.time_ns() // 1_000_000)
     except BadEvent as error:
@@ -142,7 +155,7 @@ def parse_row(line: bytes | None) -> tuple[Any, ...] | None:
     return (*common, *_fields_by_type(event), None)
 
 
-def _parse_where_shared(proof: Path, line: bytes | None) -> tuple[Any, ...] | None:
+def _parse_where_shared(proof: Path, line: bytes) -> tuple[Any, ...]:
     require_proof(proof)
     return parse_row(line)
 
@@ -158,9 +171,14 @@ def _fields_by_type(event: TrafficEvent) -> tuple[Any, ...]:
     return event.client, event.connection, list(event.endpoints) or None, None, None, None, None, unknown, sharers
 
 
-def events(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
-    """Return the table ``events`` of all sources, with repeats; filter by ``day`` to read less."""
-    return _table(spark, warehouse, EVENTS).select(*EVENT_COLUMNS)
+def event_files(warehouse: Warehouse) -> list[CommittedFile]:
+    """Return the files of the table ``events`` of all sources."""
+    return [file for source in warehouse.sources() for file in committed_files(warehouse.sink(source), EVENTS)]
+
+
+def events(spark: SparkSession, warehouse: Warehouse, files: Iterable[CommittedFile] | None = None) -> DataFrame:
+    """Return the table ``events``, with repeats: of all sources, or some of :func:`event_files`."""
+    return _table(spark, warehouse, event_files(warehouse) if files is None else files).select(*EVENT_COLUMNS)
 
 
 def confirmed_names() -> Column:
@@ -176,16 +194,19 @@ def confirmed_names() -> Column:
 
 def quarantine(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
     """Return the table ``quarantine`` of all sources."""
-    return _table(spark, warehouse, QUARANTINE).select(*QUARANTINE_COLUMNS)
-
-
-def _table(spark: SparkSession, warehouse: Warehouse, table: str) -> DataFrame:
     sinks = [warehouse.sink(source) for source in warehouse.sources()]
-    frames = [_read(spark, sink, files) for sink in sinks if (files := data_files(sink, table))]
+    files = [file for sink in sinks for file in committed_files(sink, QUARANTINE)]
+    return _table(spark, warehouse, files).select(*QUARANTINE_COLUMNS)
+
+
+def _table(spark: SparkSession, warehouse: Warehouse, files: Iterable[CommittedFile]) -> DataFrame:
+    """Read files, with the columns that are in their paths."""
+    of_sinks = defaultdict[Path, list[str]](list)
+    for file in files:
+        of_sinks[warehouse.root / file.path.relative_to(warehouse.root).parts[0]].append(spark_path(file.path))
+    frames = [
+        spark.read.schema(SCHEMA).option("basePath", spark_path(sink)).parquet(*paths)
+        for sink, paths in of_sinks.items()
+    ]
     # A frame made from rows here, even without any, would start a Python worker in each job.
     return reduce(DataFrame.unionByName, frames) if frames else spark.createDataFrame([], SCHEMA)
-
-
-def _read(spark: SparkSession, sink: Path, files: Iterable[Path]) -> DataFrame:
-    """Read files of a sink, with the columns that are in their paths."""
-    return spark.read.schema(SCHEMA).option("basePath", spark_path(sink)).parquet(*map(spark_path, files))

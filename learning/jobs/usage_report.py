@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from learning.jobs import tables
+from learning.jobs.delta_table import row_groups
 from learning.jobs.spark_options import spark_path
+from learning.jobs.spark_session import adapt_to_size
 from learning.jobs.warehouse import Warehouse
 from learning.statistics.model import UsageRow
 
@@ -47,7 +49,9 @@ def report(spark: SparkSession, warehouse: Warehouse, first: date, last: date) -
     folder = warehouse.root / FOLDER
     file, new = folder / f"{first.isoformat()}_{last.isoformat()}.parquet", folder / ".new"
     shutil.rmtree(new, ignore_errors=True)
-    rows = usage(tables.events(spark, warehouse), first, last)
+    files = [each for each in tables.event_files(warehouse) if first <= each.day <= last + timedelta(days=1)]
+    adapt_to_size(spark, sum(group.size for group in row_groups(each.path for each in files)))
+    rows = usage(tables.events(spark, warehouse, files), first, last)
     rows.repartition(1).sortWithinPartitions(*_SORTED).write.parquet(spark_path(new))
     (part,) = new.glob("*.parquet")
     part.replace(file)

@@ -3,8 +3,9 @@
 import asyncio
 import importlib.util
 import signal
+import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -18,7 +19,7 @@ from learning.jobs import erasure
 from learning.jobs.checkpoint import read_offsets
 from learning.jobs.erasure import Erased
 from learning.jobs.sources import FileSource, SourceLag, TopicSource, unread_files
-from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings
+from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings, is_local, master_of
 from learning.jobs.warehouse import Warehouse, read_window, warehouse_at
 from learning.spark.jars import JARS
 from learning.statistics.model import duplicate_recorders_warning
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "traffic"
 """Subfolder of the state directory."""
+_SHOWN_AFTER_S: Final = 5.0
 
 
 class TablesUnavailable(FileError):
@@ -97,7 +99,7 @@ def run(
         if wanted is not None:
             window = wanted.window
             if isinstance(window, int):
-                window = statistics.last_window(spark, here, window)
+                window = statistics.last_window(here, window)
             with terminal.counting("computing statistics"):
                 folder = statistics.compute(spark, here, window, wanted.name, terminal.warn)
             _print_statistics(folder, terminal)
@@ -149,13 +151,29 @@ def _spark(
         with _terminated_as_interrupted(), spark_session.scratch_folder() as scratch:
             terminal.info("starting Spark")
             options = SparkOptions(scratch, settings, jars, command)
-            with spark_session.open_spark(options) as spark:
+            master = master_of(settings, spark_session.given_settings())
+            with ExitStack() as opened:
+                with _wait_shown(terminal, master):
+                    spark = opened.enter_context(spark_session.open_spark(options))
+                    proof = opened.enter_context(executors.prepared_executors(spark, scratch, here.root))
                 if (page := spark.sparkContext.uiWebUrl) is not None:
                     terminal.info(f"Spark's page: {page}")
-                with executors.prepared_executors(spark, scratch, here.root) as proof:
-                    yield spark, proof
+                yield spark, proof
     except OSError as error:
         raise TablesUnavailable(error) from error
+
+
+@contextmanager
+def _wait_shown(terminal: Terminal, master: str) -> Iterator[None]:
+    """Warn of a cluster without free executors after :data:`_SHOWN_AFTER_S`: Spark waits for them without a word."""
+    text = f"waiting for executors of {master}: its page shows if other applications have them (Ctrl-C ends the wait)"
+    timer = threading.Timer(_SHOWN_AFTER_S, terminal.warn, (text,))
+    if not is_local(master):
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def find_java() -> Path:

@@ -59,12 +59,22 @@ def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSessi
 
 
 def _ends(events: Iterable[TrafficEvent], window: Window) -> Mapping[str, tuple[int, bool]]:
-    """Return the end of sessions without a disconnect, by incarnation, and whether the process was killed."""
     last_seen: dict[str, int] = {}
     edges: dict[str, str] = {}
     for event in events:
         last_seen[event.incarnation] = max(event.time, last_seen.get(event.incarnation, 0))
         edges[event.incarnation] = event.edge
+    return life_ends(last_seen, edges, window)
+
+
+def life_ends(last_seen: Mapping[str, int], edges: Mapping[str, str], window: Window) -> Mapping[str, tuple[int, bool]]:
+    """Return the end of sessions without a disconnect, by incarnation, and whether the process was killed.
+
+    Args:
+        last_seen: the time of the last event of each incarnation.
+        edges: the name of the process of each incarnation.
+        window: the window.
+    """
     current: dict[str, tuple[int, str]] = {}
     for incarnation, time in last_seen.items():
         current[edges[incarnation]] = max((time, incarnation), current.get(edges[incarnation], (0, "")))
@@ -148,6 +158,15 @@ def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) ->
         if window.start <= event.time < window.end:
             first, last = spans.get((event.edge, event.incarnation), (event.time, event.time))
             spans[event.edge, event.incarnation] = min(first, event.time), max(last, event.time)
+    return count_overlapping_lives(spans)
+
+
+def count_overlapping_lives(spans: Mapping[tuple[str, str], tuple[int, int]]) -> int:
+    """Count names used by two processes at once.
+
+    Args:
+        spans: times of the first and the last event of each process and incarnation.
+    """
     duplicates, reached = set[str](), dict[str, int]()
     for (edge, _), (first, last) in sorted(spans.items(), key=lambda span: span[1]):
         if min(reached.get(edge, first), last) - first > DUPLICATE_OVERLAP_MS:
@@ -313,17 +332,14 @@ def _waste(counts: Iterable[TrafficEvent]) -> tuple[WasteRow, ...]:
     for event in counts:
         own = by_edge[event.edge]
         for received, delivered in event.updates.values():
-            own.update(received=received, delivered=delivered, discarded=0 if delivered else received)
-    return tuple(
-        WasteRow(
-            edge,
-            n["received"],
-            n["delivered"],
-            n["discarded"],
-            n["discarded"] / n["received"] if n["received"] else 0.0,
-        )
-        for edge, n in sorted(by_edge.items())
-    )
+            own.update(taken=received, delivered=delivered, discarded=0 if delivered else received)
+    return tuple(waste_row(edge, own) for edge, own in sorted(by_edge.items()))
+
+
+def waste_row(edge: str, own: Mapping[str, int]) -> WasteRow:
+    """Return the row of a process from its sums of ``taken``, ``delivered`` and ``discarded`` updates."""
+    taken, discarded = own["taken"], own["discarded"]
+    return WasteRow(edge, taken, own["delivered"], discarded, discarded / taken if taken else 0.0)
 
 
 def usage(events: Iterable[TrafficEvent], first: date, last: date) -> list[UsageRow]:

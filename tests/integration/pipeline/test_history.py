@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from diem.protocol.traffic import TrafficEvent, Type
 from learning.jobs import statistics, tables
+from learning.jobs.delta_table import CommittedFile
 from learning.jobs.history import LATENESS_MS, condense, find, histories, read, save
 from learning.jobs.ingest import ingest
 from learning.jobs.sources import FileSource
@@ -28,10 +29,6 @@ FIRST = Window(BEGIN + 15 * MINUTE, BEGIN + 50 * MINUTE)
 SECOND = Window(FIRST.end, BEGIN + 80 * MINUTE)
 
 
-def distinct(events: "DataFrame") -> "DataFrame":
-    return events.withColumn("at", F.unix_millis("time")).dropDuplicates(["id"])
-
-
 def kept(events: Iterable[TrafficEvent]) -> list[tuple[str, str | None, str | None]]:
     return sorted((event.id, event.client or None, event.connection or None) for event in events)
 
@@ -42,16 +39,15 @@ def test_spark_condenses_history_as_the_reference_does(spark: "SparkSession") ->
     proof = life.event(Type.SUBSCRIBE, BEGIN, 100, 100, "/only")
     end = life.event(Type.DISCONNECT, BEGIN + MINUTE, 100, 100)
     arrivals = [*generated(1), *(Arrival(event, event.time) for event in (ahead, proof, end))]
-    cache = statistics.CachedFrames()
-    every = cache(table(spark, arrivals).select(*tables.EVENT_COLUMNS))
+    every = table(spark, arrivals).select(*tables.EVENT_COLUMNS).persist()
     events, known = list({arrival.event.id: arrival.event for arrival in arrivals}.values()), every
     for at in (FIRST.start, FIRST.end):
-        expected, found = reference.condense(events, at), cache(condense(distinct(known), at))
+        expected, found = reference.condense(events, at), condense(known, at).persist()
         assert sorted(map(tuple, found.select("id", "client", "connection").collect())) == kept(expected)
         # The next one is made from this one and what came since.
         events = [*expected, *(event for event in events if event.time >= at)]
         known = found.unionByName(every.where(F.unix_millis("time") >= at))
-    cache.free()
+    spark.catalog.clearCache()
     assert ahead in expected
     assert proof._replace(client="", connection="") in expected
 
@@ -64,12 +60,12 @@ class Recorded:
         self.warehouse, self.arrivals = Warehouse(folder / "warehouse"), list[Arrival]()
         self.warnings: list[str] = []
 
-    def read(self, name: str, events: list[TrafficEvent]) -> "DataFrame":
-        """Read more events; return the table of all."""
+    def read(self, name: str, events: list[TrafficEvent]) -> list[CommittedFile]:
+        """Read more events; return the files of all."""
         at = write(self._source.folder, f"{name}.jsonl", events).stat().st_mtime_ns // 1_000_000
         self.arrivals += (Arrival(event, at) for event in events)
         ingest(self._spark, self._source, self.warehouse)
-        return tables.events(self._spark, self.warehouse)
+        return tables.event_files(self.warehouse)
 
     def has_statistics_of_all(self, window: Window) -> bool:
         """Compute a window, and compare it with the reference for all events."""
@@ -84,8 +80,14 @@ class Recorded:
             list(map(tuple, expected.endpoints)),
         )
 
-    def found(self, table: "DataFrame", window: Window) -> Path | None:
-        return find(table, self.warehouse, window, self.warnings.append)
+    def found(self, files: list[CommittedFile], window: Window) -> Path | None:
+        return find(files, self.warehouse, window, self.warnings.append)
+
+    def unread(self, files: list[CommittedFile], window: Window) -> "DataFrame":
+        return read(self._spark, self.warehouse, files, window, self.warnings.append)
+
+    def save(self, files: list[CommittedFile], window: Window) -> Path | None:
+        return save(self.warehouse, files, tables.events(self._spark, self.warehouse, files), window)
 
 
 def test_a_history_of_a_clock_that_was_ahead_does_not_prevent_later_ones(spark: "SparkSession", tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ def test_a_history_of_a_clock_that_was_ahead_does_not_prevent_later_ones(spark: 
     events = recorded.read("first", [event for event, _ in generated(3, clients=30)])
     ahead = recorded.warehouse.history / str(4_000_000_000_000)
     ahead.mkdir(parents=True)
-    assert save(events, recorded.warehouse, distinct(events), FIRST) is not None
+    assert recorded.save(events, FIRST) is not None
 
 
 def test_a_window_after_a_history_reads_what_came_since_until_the_history_is_not_valid(
@@ -105,7 +107,7 @@ def test_a_window_after_a_history_reads_what_came_since_until_the_history_is_not
     # The border of the tables is not that of the histories.
     border = FIRST.end + 3 * MINUTE
     events_now = recorded.read("first", [event for event in events if event.time < border])
-    first, at = save(events_now, recorded.warehouse, distinct(events_now), FIRST), FIRST.end - LATENESS_MS
+    first, at = recorded.save(events_now, FIRST), FIRST.end - LATENESS_MS
     assert first is not None
     assert (first.name, histories(recorded.warehouse)) == (str(at), [first])
 
@@ -113,14 +115,14 @@ def test_a_window_after_a_history_reads_what_came_since_until_the_history_is_not
     repeats = [event for event in events if at <= event.time < border][::7]
     events_now = recorded.read("second", [*repeats, *(event for event in events if event.time >= border)])
     assert recorded.found(events_now, Window(at - 1, SECOND.end)) is None, "it begins before the history"
-    unread = read(events_now, recorded.warehouse, SECOND, recorded.warnings.append)
+    unread = recorded.unread(events_now, SECOND)
     old = unread.where(F.unix_millis("time") < at).count()
     assert 0 < old < sum(event.time < at for event in events)
     assert unread.count() == old + len(repeats) + sum(at <= event.time for event in events)
     assert recorded.has_statistics_of_all(SECOND)
     second = recorded.warehouse.root / "_history" / str(SECOND.end - LATENESS_MS)
     assert histories(recorded.warehouse) == [first, second]
-    assert save(events_now, recorded.warehouse, distinct(events_now), FIRST) is None, "there is a later one"
+    assert recorded.save(events_now, FIRST) is None, "there is a later one"
     assert not recorded.warnings
 
     # A file of rows, then that of their digests, is damaged.
@@ -136,10 +138,10 @@ def test_a_window_after_a_history_reads_what_came_since_until_the_history_is_not
 
     # Made from all events again, and then there is an event of before.
     recorded.warnings.clear()
-    assert save(events_now, recorded.warehouse, distinct(events_now), FIRST) == first
+    assert recorded.save(events_now, FIRST) == first
     content = json.loads((first / "history.json").read_text())
     assert content["rows"] == sum(event.time < at for event in events)
     events_now = recorded.read("late", [late])
-    assert read(events_now, recorded.warehouse, SECOND, recorded.warnings.append).count() == len(recorded.arrivals)
+    assert recorded.unread(events_now, SECOND).count() == len(recorded.arrivals)
     assert [warning.count("rows of its time since it was made: +1") for warning in recorded.warnings] == [1]
     assert histories(recorded.warehouse) == []

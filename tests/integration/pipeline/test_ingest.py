@@ -82,10 +82,10 @@ def test_each_line_is_in_exactly_one_table_once(
     assert shown.quarantine is not None
     assert (sum(shown.quarantine.values()), shown.quarantine["not JSON"]) == (len(BAD), 3)
     end = max(event.time for event in events) + 1
-    assert last_window(spark, warehouse, 1000).end == end
+    assert last_window(warehouse, 1000).end == end
     longer = Window(end - DAY_MS, end)
     # Nothing was recorded at its start, which both implementations leave out.
-    assert last_window(spark, warehouse, DAY_MS) == longer.since(recorded_since(events, longer)) != longer
+    assert last_window(warehouse, DAY_MS) == longer.since(recorded_since(events, longer)) != longer
 
 
 def test_a_source_is_locked_against_other_pipelines(spark: "SparkSession", tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def subscribe(*names: str) -> bytes:
 
 
 BY_SPARK: Final = (
-    *(CONNECT, SUBSCRIBE, UNSUBSCRIBE, COUNTS, counts()),
+    *(CONNECT, SUBSCRIBE, UNSUBSCRIBE, COUNTS, counts(), ACCESS, ACCESS.replace(b'"/a"', b'""')),
+    ACCESS.replace(b'[""', b'["abcd1234"').replace(b"]]", b'],["","free.plan","/b/c",0,999999999999999]]'),
     COUNTS.replace(b"[3,4]", b"[999999999999999,0]"),
     SUBSCRIBE.replace(b"[1]", b"[1,0,1]"),
     SUBSCRIBE.replace(b"/b/c", b"/a"),
@@ -62,7 +63,12 @@ BY_SPARK: Final = (
 )
 """Lines that need no Python."""
 BY_PYTHON: Final = (
-    *(None, b"", b" ", b"null", b"[]", b"{}", b"\xff\xfe", b"\xef\xbb\xbf" + CONNECT, ACCESS),
+    *(None, b"", b" ", b"null", b"[]", b"{}", b"\xff\xfe", b"\xef\xbb\xbf" + CONNECT),
+    *(ACCESS.replace(b'"p"', name) for name in (b'""', b'"-"', b"1", b'"%s"' % (b"p" * 33))),
+    *(ACCESS.replace(b'""', name) for name in (b'"abcd123"', b"null", b'"ABCD1234"')),
+    *(ACCESS.replace(b"1,1]", places) for places in (b"1]", b"1,1,1]", b'1,"1"]', b"1,-1]", b"1,1.0]")),
+    *(ACCESS.replace(b"/a", name) for name in (b"a", b"/a//", b"/.a")),
+    ACCESS.replace(b'"until":2', b'"until":1'),
     *(
         CONNECT[:-1],
         CONNECT + b"}",
@@ -128,8 +134,12 @@ def frame(spark: "SparkSession", *lines: bytes | None) -> "DataFrame":
 
 
 def rows_of(lines: "DataFrame") -> list[Any]:
-    # ``source`` is kept of quarantined lines only.
-    return [tuple(row) for row in tables.parse_rows(lines.coalesce(1)).collect()]
+    """The rows in the order of the lines, of which ``source`` is the number."""
+    read = tables.read_canonical(lines.coalesce(1)).persist()
+    numbers = [row["source"] for parsed in ("IS NOT NULL", "IS NULL") for row in read.where(f"json {parsed}").collect()]
+    rows = [*tables.canonical_rows(read).collect(), *tables.other_rows(read).collect()]
+    read.unpersist()
+    return [tuple(row) for _, row in sorted(zip(map(int, numbers), rows, strict=True), key=lambda pair: pair[0])]
 
 
 @pytest.fixture

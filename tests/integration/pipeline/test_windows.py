@@ -11,7 +11,7 @@ import pytest
 from diem.protocol.traffic import Accessed, TrafficEvent, Type, encode
 from learning.costs import Costs
 from learning.jobs import tables
-from learning.jobs.statistics import CachedFrames, statistics, write
+from learning.jobs.statistics import write
 from learning.jobs.warehouse import Warehouse, all_statistics, read_window
 from learning.placement.instance import from_events, read_statistics
 from learning.placement.options import PlanOptions
@@ -92,10 +92,7 @@ def warehouse(spark: "SparkSession", arrivals: list[Arrival], tmp_path_factory: 
     ways: tuple[AbstractContextManager[None], ...] = (as_users_run(spark) if as_users else nullcontext(), nullcontext())
     for window, way in zip(WINDOWS, ways, strict=True):
         with way:
-            cache = CachedFrames()
-            computed = statistics(events, window, cache)
-            write(computed, window, warehouse.statistics / window.name)
-            cache.free()
+            write(events, window, warehouse.statistics / window.name)
     events.unpersist()
     return warehouse
 

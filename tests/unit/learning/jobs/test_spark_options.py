@@ -6,12 +6,14 @@ import pytest
 
 from diem.errors import ConfigurationError
 from learning.jobs.spark_options import (
+    PARTITION_BYTES,
     SparkOptions,
     SparkSettings,
     configuration,
     default_memory,
     is_local,
     read_defaults,
+    settings_for_size,
 )
 
 CLUSTER = "spark://one:7077"
@@ -45,6 +47,15 @@ def test_jars_and_options_of_the_jvm_are_added_to_those_given() -> None:
     assert found["spark.jars"] == "/ours.jar,/theirs.jar"
     assert found["spark.driver.extraJavaOptions"].endswith(" -Dx=1")
     assert "log4j2" in found["spark.driver.extraJavaOptions"]
+
+
+def test_partitions_of_shuffles_follow_their_input() -> None:
+    def partitions(size: int) -> int:
+        return int(settings_for_size(size, cores=4)["spark.sql.shuffle.partitions"])
+
+    assert [partitions(size) for size in (0, 1, PARTITION_BYTES)] == [1, 1, 1]
+    assert (partitions(PARTITION_BYTES + 1), partitions(17 * PARTITION_BYTES)) == (4, 20)
+    assert partitions(1 << 50) == 10_000
 
 
 def test_a_cluster_has_no_settings_of_this_machine() -> None:

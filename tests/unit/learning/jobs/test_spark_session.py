@@ -30,10 +30,13 @@ def raised(error: Exception) -> Exception:
 
 @pytest.mark.usefixtures("no_jvm")
 def test_an_error_of_the_jvm_is_reported_in_one_line() -> None:
-    from pyspark.errors import AnalysisException, PythonException  # noqa: PLC0415  # an extra
+    from pyspark.errors import AnalysisException, IllegalArgumentException, PythonException  # noqa: PLC0415  # an extra
 
     error = raised(AnalysisException("[NO_PATH] it is gone.\nmore"))
     assert (type(error), str(error)) == (SparkFailed, "Spark failed: [NO_PATH] it is gone.")
+    outer = AnalysisException("Error while instantiating 'Builder':")
+    outer._cause = IllegalArgumentException("java.lang.IllegalArgumentException: 'x' is no number\nmore")  # type: ignore[attr-defined]
+    assert str(raised(outer)) == "Spark failed: 'x' is no number"
     # An error of our own function in a task: its traceback is needed.
     assert isinstance(raised(PythonException("Traceback ...")), PythonException)
 

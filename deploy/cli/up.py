@@ -53,10 +53,11 @@ from diem.kafka.config import KafkaSettings
 from diem.process import lifecycle, log
 from diem.process.addresses import HOST
 from diem.process.cores import usable_cores
+from diem.process.fork_server import ForkServer
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import PortInUse
 from diem.process.ports import PortReservations
-from diem.process.settings import by_process, variable
+from diem.process.settings import PROCESSES, by_process, variable
 from diem.process.tls import certificate_names, server_context
 from services.data.pages import check_pages
 
@@ -304,12 +305,16 @@ def _up(
     if options.kafka.topic is not None:
         launch.check_kafka_client(options.mode)
     state = StateDir(options.state_dir)
+    # Before anything is opened.
+    fork_server = ForkServer.start({slot.process for slot in slots} & set(PROCESSES))
     with (
         lifecycle.private_files(),
         state.lock(),
         PortReservations(options.clients.public.listen) as reservations,
         contextlib.ExitStack() as closing,
     ):
+        if fork_server is not None:
+            closing.callback(fork_server.close)
         first = ports.start_at_random(random.SystemRandom()) if free_ports else ports.start_at_default
         chosen = plan.assign_ports(slots, fixed, first, reservations.reserve)
         for own in plan.protectable(slots, chosen):
@@ -341,7 +346,13 @@ def _up(
             return lifecycle.serve(
                 life,
                 lambda: Up(
-                    options.durations, topology, state, terminal, topic_prefix=options.kafka.topic_prefix, page=page
+                    options.durations,
+                    topology,
+                    state,
+                    terminal,
+                    topic_prefix=options.kafka.topic_prefix,
+                    page=page,
+                    fork_server=fork_server,
                 ).run(life),
             )
         finally:

@@ -32,11 +32,13 @@ from diem.kafka.config import DEFAULT_PREFIX, Names
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process import security_log
 from diem.process.clock import SystemClock
+from diem.process.fork_server import ForkServer
 from diem.process.http_transport import HttpTransport
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import CANCEL_GRACE_S, EXIT_CONFIGURATION, READY_WITHIN_S, Lifecycle, exit_reason
 from diem.process.ports import is_accepting
 from diem.process.security_log import SecurityEvent
+from diem.process.settings import PROCESSES
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from diem.process.tls import BadCertificate, server_context, unverified_context
 from diem.process.watchdog import HUNG_AFTER_S
@@ -121,6 +123,7 @@ class Up:
         *,
         topic_prefix: str | None = None,
         page: OperatorPage | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         self._page = page
         self._durations = durations
@@ -149,6 +152,7 @@ class Up:
             map(self._spec, topology.active(topology.servers)),
             on_event=self._on_event,
             hung_after_s=self._hung_after_s,
+            fork_server=fork_server,
         )
         self._scaler = Scaler(
             topology,
@@ -379,7 +383,8 @@ class Up:
     def _spec(self, process: Planned) -> Spec:
         env = child_environment(os.environ) | dict(process.env)
         log = self._state.log_of(process.name)
-        return Spec(process.name, process.argv, env, log, process.stage, process.sweep)
+        ours = process.process if process.process in PROCESSES else None
+        return Spec(process.name, process.argv, env, log, process.stage, process.sweep, process=ours)
 
     def _describe(self) -> dict[str, Any]:
         return describe(

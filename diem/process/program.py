@@ -29,7 +29,12 @@ class ProcessProgram(NamedTuple):
 
 def program(name: str) -> ProcessProgram:
     """Import a process. Raises :class:`~diem.process.settings.UnknownProcess`."""
-    return ProcessProgram(settings_of(name), cast("Main", import_module(f"{package_of(name)}.main").main))
+    return ProcessProgram(settings_of(name), cast("Main", import_module(main_module(name)).main))
+
+
+def main_module(name: str) -> str:
+    """Return the module with the ``main`` of a process. Raises :class:`~diem.process.settings.UnknownProcess`."""
+    return f"{package_of(name)}.main"
 
 
 def start(name: str) -> int:

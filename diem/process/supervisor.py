@@ -22,6 +22,7 @@ import structlog
 
 from diem.process.backoff import Backoff, wait
 from diem.process.clock import Clock, SystemClock, until_next
+from diem.process.fork_server import ForkedProcess, ForkServer, NotForked
 from diem.process.lifecycle import EXIT_CONFIGURATION
 from diem.process.watchdog import HEARTBEAT_S, HUNG_AFTER_S, WANTED, ChildLink, HangDetector
 
@@ -32,7 +33,8 @@ class Spec:
 
     Without a log, the outputs are discarded, or with ``inherit`` go to the supervisor's. Children start together; they
     stop in stages, the highest stage first. ``sweep`` kills the remainder of a dead child's process group before its
-    restart: workers outliving their master would hold its ports.
+    restart: workers outliving their master would hold its ports. ``process`` is what ``argv`` runs if that is a process
+    of ours.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Spec:
     stage: int = 0
     sweep: bool = False
     inherit: bool = False
+    process: str | None = None
 
 
 class ChildState(StrEnum):
@@ -83,7 +86,10 @@ class ChildStatus(NamedTuple):
     """Seconds since the last exit; None before it."""
 
 
-async def spawn(spec: Spec, stdin: int, hung_after_s: float) -> Process:
+Child = Process | ForkedProcess
+
+
+async def spawn(spec: Spec, stdin: int, hung_after_s: float, fork_server: ForkServer | None) -> Child:
     """Start a child in its own process group; ``stdin`` is the descriptor of its standard input.
 
     It is requested to send heartbeats within ``hung_after_s``.
@@ -95,10 +101,14 @@ async def spawn(spec: Spec, stdin: int, hung_after_s: float) -> Process:
     if spec.log is not None:
         log = os.open(spec.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     output = log if log is not None else None if spec.inherit else DEVNULL
+    env = {**spec.env, WANTED: str(round(hung_after_s * 1_000_000))}
     try:
+        if fork_server is not None and spec.process is not None and log is not None:
+            with contextlib.suppress(NotForked):
+                return await fork_server.spawn(spec.process, spec.name, env, stdin, log)
         return await asyncio.create_subprocess_exec(
             *spec.argv,
-            env={**spec.env, WANTED: str(round(hung_after_s * 1_000_000))},
+            env=env,
             stdin=stdin,
             stdout=output,
             stderr=output,
@@ -110,7 +120,7 @@ async def spawn(spec: Spec, stdin: int, hung_after_s: float) -> Process:
             os.close(log)
 
 
-def send(process: Process | None, number: signal.Signals) -> bool:
+def send(process: Child | None, number: signal.Signals) -> bool:
     """Send a signal to a child, SIGKILL to its whole process group; return whether the child was running."""
     if process is None or process.returncode is not None:
         return False
@@ -132,13 +142,13 @@ _logger = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Child:
+class _Supervised:
     spec: Spec
     backoff: Backoff
     watchdog: HangDetector
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     state: ChildState = ChildState.WAITING
-    process: Process | None = None
+    process: Child | None = None
     link: ChildLink | None = None
     started: float = 0.0
     restarts: int = 0
@@ -161,7 +171,9 @@ class Supervisor:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         hung_after_s: float = HUNG_AFTER_S,
+        fork_server: ForkServer | None = None,
     ) -> None:
+        self._fork_server = fork_server
         self._hung_after_s = hung_after_s
         self._timer: asyncio.TimerHandle | None = None
         self._rng = rng or random.Random()  # noqa: S311  # jitter is no secret
@@ -171,9 +183,9 @@ class Supervisor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
 
-    def _child(self, spec: Spec) -> _Child:
+    def _child(self, spec: Spec) -> _Supervised:
         backoff = Backoff(RESTART_BASE_S, RESTART_CAP_S, stable_s=STABLE_AFTER_S, immediate=True, rng=self._rng)
-        return _Child(spec, backoff, HangDetector(self._hung_after_s))
+        return _Supervised(spec, backoff, HangDetector(self._hung_after_s))
 
     def start(self) -> None:
         """Start every child, without waiting. Needs a running loop."""
@@ -257,7 +269,7 @@ class Supervisor:
         for stage in sorted({child.spec.stage for child in self._children.values()}, reverse=True):
             await self._stop_together([c for c in self._children.values() if c.spec.stage == stage], stage_seconds)
 
-    def _start(self, child: _Child) -> None:
+    def _start(self, child: _Supervised) -> None:
         if self._timer is None:
             self._schedule_check()
         self._tasks[child.spec.name] = asyncio.create_task(self._keep(child), name=f"keep {child.spec.name}")
@@ -271,7 +283,7 @@ class Supervisor:
         self._schedule_check()
         self.check_heartbeats()
 
-    async def _stop_together(self, children: list[_Child], seconds: float) -> None:
+    async def _stop_together(self, children: list[_Supervised], seconds: float) -> None:
         for child in children:
             # Once: a second SIGTERM makes a process end without draining.
             if not child.stop.is_set():
@@ -288,7 +300,7 @@ class Supervisor:
             # Repeated, because a child may have been starting.
             _, pending = await asyncio.wait(pending, timeout=1)
 
-    async def _keep(self, child: _Child) -> None:
+    async def _keep(self, child: _Supervised) -> None:
         while not child.stop.is_set():
             code, uptime = await self._run_once(child)
             child.last_exit, child.ended = code, self._clock.monotonic()
@@ -307,13 +319,13 @@ class Supervisor:
         child.state = ChildState.STOPPED
         self._notify(child, "stopped", code=child.last_exit)
 
-    async def _run_once(self, child: _Child) -> tuple[int, float]:
+    async def _run_once(self, child: _Supervised) -> tuple[int, float]:
         child.started = self._clock.monotonic()
         ours, theirs = socket.socketpair()
         with ChildLink(ours) as link:
             try:
                 with theirs:
-                    process = await spawn(child.spec, theirs.fileno(), self._hung_after_s)
+                    process = await spawn(child.spec, theirs.fileno(), self._hung_after_s, self._fork_server)
             except OSError:
                 return EXIT_NOT_STARTED, 0.0
             child.watchdog.reset()
@@ -330,7 +342,7 @@ class Supervisor:
                 os.killpg(process.pid, signal.SIGKILL)
         return code, self._clock.monotonic() - child.started
 
-    def _notify(self, child: _Child, kind: str, code: int | None = None, delay_s: float = 0.0) -> None:
+    def _notify(self, child: _Supervised, kind: str, code: int | None = None, delay_s: float = 0.0) -> None:
         pid = child.process.pid if child.process else None
         try:
             self._on_event(ChildEvent(child.spec.name, kind, pid, code, delay_s))
@@ -338,7 +350,7 @@ class Supervisor:
             # A fault of the listener must not end the supervision of the child.
             _logger.exception("listener failed", child=child.spec.name, kind=kind)
 
-    def _describe(self, child: _Child) -> ChildStatus:
+    def _describe(self, child: _Supervised) -> ChildStatus:
         running = child.process is not None
         return ChildStatus(
             child.spec.name,

@@ -21,7 +21,7 @@ from experiments.published import Writer
 from experiments.regression import Estimate
 from learning.modes.configuration import Size
 from tests.bench.drain import draining
-from tests.bench.procfs import rss_kib
+from tests.bench.procfs import pss_kib
 from tests.load.processes import children
 from tests.load.system import System
 from tests.support.size import sized
@@ -78,7 +78,7 @@ class Roles:
             await settle(drain, subscriptions([10, 20], CLIENTS), write)
             schedule = Schedule(random.Random(1))
             await self._blocks(target, LOADS, schedule)
-            self.memory_kib[mode] = _by_kind({name: rss_kib(pid) for name, pid in target.pids.items()})
+            self.memory_kib[mode] = _by_kind({name: pss_kib(pid) for name, pid in target.pids.items()})
             _count_readers(target.blocks, READERS[0])
             if mode == "x-broadcast":
                 await system.scale(READERS[1])
@@ -95,7 +95,7 @@ class Roles:
         async with System(COMPOSITE, self._directory / COMPOSITE, options) as system:
             found = await system.everything()
             pids = {process.name.rpartition("/")[2]: process.pid for process in found if process.pid is not None}
-            self.memory_kib[COMPOSITE] = _by_kind({name: rss_kib(pid) for name, pid in pids.items()})
+            self.memory_kib[COMPOSITE] = _by_kind({name: pss_kib(pid) for name, pid in pids.items()})
             spent: dict[str, list[float]] = defaultdict(list)
             for _ in range(IDLE_SLICES):
                 before, began = cpu_seconds(pids), monotonic()

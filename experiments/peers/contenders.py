@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -157,9 +157,10 @@ class Contender(ABC):
 
     def pids(self) -> Iterator[tuple[str, int]]:
         """Yield all processes."""
-        for kind, pid in self.roots():
+        roots = {pid: kind for kind, pid in self.roots()}
+        for pid, kind in roots.items():
             yield kind, pid
-            yield from ((kind, child) for child in children(pid) if kind != "diem up")
+            yield from ((kind, child) for child in children(pid) if child not in roots)
 
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds so far by kind of process."""
@@ -169,11 +170,11 @@ class Contender(ABC):
             spent[kind] = spent.get(kind, 0.0) + seconds
         return spent
 
-    def rss_mib(self) -> dict[str, float]:
-        """Return the resident memory by kind of process."""
+    def memory_mib(self, of: Callable[[int], int]) -> dict[str, float]:
+        """Return the memory by kind of process; ``of`` returns that of a process in KiB."""
         held: dict[str, float] = {}
         for kind, pid in self.pids():
-            held[kind] = held.get(kind, 0.0) + procfs.rss_kib(pid) / 1024
+            held[kind] = held.get(kind, 0.0) + of(pid) / 1024
         return held
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from experiments.peers.clients import Clients
 from experiments.peers.contenders import BROKER, Contender, Refused, Update, update
+from tests.bench.procfs import pss_kib, rss_kib
 from tests.support.size import sized
 
 SETTLE_S: Final = 0.03
@@ -177,11 +178,11 @@ async def memory(connect: Connect, contender: Contender) -> dict[str, float]:
     """Return the memory of connections in KiB, without the broker's; the system has had no client yet."""
 
     def kib() -> float:
-        return 1024 * sum(mib for kind, mib in contender.rss_mib().items() if kind != BROKER)
+        return 1024 * sum(mib for kind, mib in contender.memory_mib(rss_kib).items() if kind != BROKER)
 
     await contender.publish([update(name) for name in TEN])
     await asyncio.sleep(ARRIVED_S)
-    fresh, held = kib(), {"at rest, MiB": round(sum(contender.rss_mib().values()), 1)}
+    fresh, held = kib(), {"at rest, MiB": round(sum(contender.memory_mib(pss_kib).values()), 1)}
     async with AsyncExitStack() as stack:
         clients = await connect._replace(stack=stack).group(contender, [TEN] * SIZE.clients)
         await asyncio.sleep(0.3)

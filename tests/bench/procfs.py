@@ -38,6 +38,14 @@ def rss_kib(pid: int) -> int:
     return _field(Path(f"/proc/{pid}/status"), "VmRSS")
 
 
+def pss_kib(pid: int) -> int:
+    """Return the proportional memory in KiB: of a page that n processes share, an nth; of several, the sum is true.
+
+    Not for differences: a page that a process writes to is no longer shared.
+    """
+    return _field(Path(f"/proc/{pid}/smaps_rollup"), "Pss")
+
+
 def cpu_seconds(pid: int) -> float:
     """Return the CPU seconds of a process so far, also those of threads that have ended, as some of a JVM's do."""
     # The clock of a process on Linux, as clock_getcpuclockid(3) makes its number.

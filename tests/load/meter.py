@@ -8,7 +8,7 @@ from typing import Any, Final
 import httpx
 
 from diem.process.auth import SharedKey
-from tests.bench.procfs import cpu_seconds, rss_kib, serving_seconds
+from tests.bench.procfs import cpu_seconds, pss_kib, serving_seconds
 from tests.load.processes import Process, children
 from tests.load.system import System
 from tests.support.patience import PATIENCE_S
@@ -17,7 +17,7 @@ _SAMPLE: Final = re.compile(r"^diem_(\w+) (\S+)$", re.MULTILINE)
 BROKER: Final = "kafka"
 """The only processes that are JVMs."""
 Seen = Mapping[str, Mapping[str, float]]
-"""By process: ``cpu`` in seconds, ``compiling``, ``rss_kib``, and its unlabelled metrics.
+"""By process: ``cpu`` in seconds, ``compiling``, ``memory_kib`` (proportional), and its unlabelled metrics.
 
 ``compiling`` is what a JVM compiles, most of it in the first minutes, and is not in ``cpu``.
 """
@@ -36,7 +36,7 @@ def usage(processes: Sequence[Process]) -> dict[str, dict[str, float]]:
         if kind_of(process.name) == BROKER:
             serving = sum(map(serving_seconds, pids))
             cpu, compiling = serving, max(0.0, cpu - serving)
-        found[process.name] = {"cpu": cpu, "compiling": compiling, "rss_kib": sum(map(rss_kib, pids))}
+        found[process.name] = {"cpu": cpu, "compiling": compiling, "memory_kib": sum(map(pss_kib, pids))}
     return found
 
 
@@ -94,7 +94,7 @@ def measured(before: Seen, after: Seen, seconds: float) -> dict[str, Any]:
             raise LookupError(f"{name} began anew")
         cpu[kind] += (now["cpu"] - then["cpu"]) * 1000 / seconds
         compiling += (now.get("compiling", 0.0) - then.get("compiling", 0.0)) * 1000 / seconds
-        memory[kind] += now["rss_kib"]
+        memory[kind] += now["memory_kib"]
         if kind in {"websocket", "proxy"}:
             for what in ("clients", "proxy_links"):
                 connections += (then.get(what, 0.0) + now.get(what, 0.0)) / 2

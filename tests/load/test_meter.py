@@ -10,21 +10,21 @@ from tests.load.meter import kind_of, measured, usage
 from tests.load.processes import Process
 
 BEFORE = {
-    "nginx": {"cpu": 1.0, "rss_kib": 10.0},
-    "websocket-1": {"cpu": 1.0, "rss_kib": 20.0, "clients": 8.0, "updates_not_subscribed_total": 5.0},
-    "composite-1/websocket-1": {"cpu": 2.0, "rss_kib": 30.0, "proxy_links": 2.0},
+    "nginx": {"cpu": 1.0, "memory_kib": 10.0},
+    "websocket-1": {"cpu": 1.0, "memory_kib": 20.0, "clients": 8.0, "updates_not_subscribed_total": 5.0},
+    "composite-1/websocket-1": {"cpu": 2.0, "memory_kib": 30.0, "proxy_links": 2.0},
 }
 AFTER = {
-    "nginx": {"cpu": 1.1, "rss_kib": 10.0},
+    "nginx": {"cpu": 1.1, "memory_kib": 10.0},
     "websocket-1": {
         "cpu": 1.2,
-        "rss_kib": 24.0,
+        "memory_kib": 24.0,
         "clients": 10.0,
         "updates_not_subscribed_total": 15.0,
         "updates_fanned_out_total": 30.0,
         "updates_stale_total": 2.0,
     },
-    "composite-1/websocket-1": {"cpu": 2.2, "rss_kib": 30.0, "proxy_links": 2.0},
+    "composite-1/websocket-1": {"cpu": 2.2, "memory_kib": 30.0, "proxy_links": 2.0},
 }
 
 
@@ -38,7 +38,9 @@ def test_processes_of_a_kind_are_added_also_those_in_composites() -> None:
 
 
 def test_what_a_jvm_compiles_is_not_the_cpu_of_its_broker() -> None:
-    before, after = ({"kafka-1": {"cpu": cpu, "compiling": own, "rss_kib": 1.0}} for cpu, own in ((1, 4), (1.1, 4.06)))
+    before, after = (
+        {"kafka-1": {"cpu": cpu, "compiling": own, "memory_kib": 1.0}} for cpu, own in ((1, 4), (1.1, 4.06))
+    )
     found = measured(before, after, 2.0)
     assert (found["cpu_ms"], found["compiling_ms"]) == ({"kafka": 50.0}, 30.0)
 
@@ -82,4 +84,4 @@ def test_process_that_came_or_began_anew_is_an_error() -> None:
     with pytest.raises(LookupError, match=r"come or gone.*nginx"):
         measured({name: BEFORE[name] for name in BEFORE if name != "nginx"}, AFTER, 2.0)
     with pytest.raises(LookupError, match="nginx began anew"):
-        measured(BEFORE, {**AFTER, "nginx": {"cpu": 0.1, "rss_kib": 10.0}}, 2.0)
+        measured(BEFORE, {**AFTER, "nginx": {"cpu": 0.1, "memory_kib": 10.0}}, 2.0)

@@ -6,8 +6,7 @@ are parsed here, and the fan-out writes prebuilt frames straight to the transpor
 
 import asyncio
 import logging
-from types import GeneratorType
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from websockets.exceptions import InvalidMessage
 from websockets.frames import Frame, Opcode, apply_mask  # type: ignore[attr-defined] # in C, if that is installed
@@ -196,9 +195,10 @@ class Connection(asyncio.Protocol):
         protocol = self.protocol
         if protocol.state is not OPEN or protocol.extensions or self._fragments is not None:
             return False
-        # Of the class's parser, which the parser of either side delegates to after the handshake.
-        parser = cast("GeneratorType[None, None, None]", protocol.parser).gi_yieldfrom
-        return cast("Any", parser).gi_yieldfrom.gi_code is _AT_EOF
+        # Of the class's parser, which the parser of either side delegates to after the handshake. A release of the
+        # library with another parser gets all messages.
+        parser = getattr(protocol.parser, "gi_yieldfrom", None)
+        return getattr(getattr(parser, "gi_yieldfrom", None), "gi_code", None) is _AT_EOF
 
     def receive(self, data: bytes) -> None:
         """Feed the protocol, and handle its events."""

@@ -260,6 +260,8 @@ $(VENV)/.run: requirements/run.txt pyproject.toml
 	@echo "Installing Python packages (once) ..."
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PACKAGES) --compile $(LOCKED) requirements/run.txt
+	@# Its name until ADR 45: an older checkout would have both.
+	@test ! -e $(VENV)/lib/python3.*/site-packages/diem-0.1.0.dist-info || $(PY) -m pip uninstall --quiet --yes diem
 	@$(PACKAGES) --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -3,7 +3,10 @@
 import difflib
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import ClassVar
+from typing import ClassVar, Final
+
+DISTRIBUTION: Final = "diem-realtime"
+"""Name on the Python package index, where ``diem`` is another project (ADR 45)."""
 
 
 class DiemError(Exception):
@@ -43,6 +46,11 @@ class FileError(DiemError):
         super().__init__(error)
         self.reason = error.strerror or str(error)
         self.prefix = f"{error.filename}: " if error.filename else ""
+
+
+def install_command(*extras: str) -> str:
+    """Return the command that installs DIEM with some extras."""
+    return f"pip install '{DISTRIBUTION}[{','.join(extras)}]'"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ from deploy.cli.help import GROUPS, CommandGroups
 from deploy.cli.options import EXIT_INTERRUPTED, STATE_DIR
 from deploy.invocation import pasteable
 from diem import __version__
-from diem.errors import ConfigurationError, DiemError
+from diem.errors import ConfigurationError, DiemError, install_command
 from diem.process import lifecycle, log
 from diem.process.program import start
 from diem.process.settings import PROCESSES
@@ -70,7 +70,7 @@ def _load(point: EntryPoint) -> Callable[[typer.Typer], None]:
     except ModuleNotFoundError as error:
         if not point.extras:
             raise
-        remedy = f"pip install 'diem[{','.join(point.extras)}]'"
+        remedy = install_command(*point.extras)
         raise ConfigurationError(f"this needs {error.name}, which is not installed: {remedy}") from None
 
 

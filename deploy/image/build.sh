@@ -38,7 +38,7 @@ install --require-hashes -r requirements/run.txt
 if [ -n "$spark" ]; then install --require-hashes -r requirements/spark.txt; fi
 install dist/*.whl
 # Programs of packages, and where the wheel was.
-rm -rf "$site/bin" "$site"/diem-*.dist-info/direct_url.json
+rm -rf "$site/bin" "$site"/diem_realtime-*.dist-info/direct_url.json
 cat >"$root/opt/diem/bin/diem" <<'PROGRAM'
 #!/opt/diem/bin/python
 from deploy.cli import app

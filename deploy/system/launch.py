@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deploy.topology import Clients, Mode, Options, Ports, Programs
 from deploy.topology.kafka_users import directory_of
-from diem.errors import ConfigurationError, DiemError
+from diem.errors import ConfigurationError, DiemError, install_command
 from diem.process.addresses import HOST
 from diem.process.cores import usable_cores
 from diem.process.listeners import has_ipv6_loopback
@@ -85,7 +85,7 @@ def clean(options: Options) -> None:
 
 
 def _not_installed(package: str, mode: Mode) -> PreparationFailed:
-    return PreparationFailed(f"mode {mode} needs {package}, which is not installed: pip install 'diem[kafka]'")
+    return PreparationFailed(f"mode {mode} needs {package}, which is not installed: {install_command('kafka')}")
 
 
 def _nginx(

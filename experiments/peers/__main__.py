@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from diem import __version__
 from diem.errors import DiemError
 from experiments.document import revision
 from experiments.peers import diem, others, session
@@ -53,7 +53,7 @@ class Bench:
             "began": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
             "machine": f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}",
             "load before": _load(),
-            "versions": {"DIEM": revision() or version("diem"), **others.versions()},
+            "versions": {"DIEM": revision() or __version__, **others.versions()},
         }
         self._folder = folder
         self._names = names

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from deploy.system.launch import PreparationFailed
 from deploy.topology import Planned
+from diem.errors import install_command
 from tools.hosts import env_file, units
 from tools.hosts.assignment import NGINX_DIR, HostedSystem
 from tools.hosts.inventory import Host
@@ -62,7 +63,7 @@ def nginx_conf(
         from deploy import nginx  # noqa: PLC0415  # what renders the configuration is an extra
     except ImportError:
         raise PreparationFailed(
-            "nginx's configuration needs nginx-config-builder, which is not installed: pip install 'diem[kafka]'"
+            f"nginx's configuration needs nginx-config-builder, which is not installed: {install_command('kafka')}"
         ) from None
     options = system.options
     files = {"certificate": certificate, "key": key} if options.clients.public.certificate and certificate else {}

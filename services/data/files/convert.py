@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import orjson
 
+from diem.errors import install_command
 from diem.protocol import endpoints
 from diem.protocol.media_types import DOCUMENT
 from services.data.errors import InvalidDataset, MissingPackage, NoRows
@@ -79,7 +80,7 @@ def read_grid(member: Member, mapping: Mapping, limits: FileLimits) -> Grid:
             try:
                 from services.data.files.workbook import read_workbook as read  # noqa: PLC0415
             except ImportError:
-                raise MissingPackage("workbooks need the extra `files`: pip install 'diem[files]'") from None
+                raise MissingPackage(f"workbooks need the extra `files`: {install_command('files')}") from None
     return read(member.body, mapping, limits, member.label)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from diem.errors import ConfigurationError
+from diem.errors import ConfigurationError, install_command
 
 
 @contextmanager
@@ -12,4 +12,4 @@ def needing(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"{error.name} is not installed: pip install 'diem[{extra}]'") from error
+        raise ConfigurationError(f"{error.name} is not installed: {install_command(extra)}") from error

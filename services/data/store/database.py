@@ -7,6 +7,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from diem.errors import install_command
 from services.data.errors import DataError
 from services.data.store.group import Group
 from services.data.store.write_plan import WritePlan
@@ -105,7 +106,7 @@ def _postgres(url: URL, timeout_s: float) -> Database:
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
-        raise DataError("PostgreSQL needs the extra `postgres`: pip install 'diem[postgres]'") from None
+        raise DataError(f"PostgreSQL needs the extra `postgres`: {install_command('postgres')}") from None
     return PostgresDatabase(url, timeout_s)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from diem.errors import DISTRIBUTION
 from tests.integration.data.process import ROOT, serving
 from tests.support.patience import PATIENCE_S
 
@@ -25,7 +26,9 @@ def installed(tmp_path: Path) -> Path:
             (folder / package.name).symlink_to(package)
     # The folder of the repository is on the path behind this one.
     (folder / "packs.py").write_text("raise ModuleNotFoundError('packs is not installed')")
-    (metadata,) = (Path(str(file.locate())) for file in distribution("diem").files or () if file.name == "METADATA")
+    (metadata,) = (
+        Path(str(file.locate())) for file in distribution(DISTRIBUTION).files or () if file.name == "METADATA"
+    )
     info = folder / metadata.parent.name
     info.mkdir()
     shutil.copy(metadata, info)

@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    (built,) = folder.glob("diem-*.whl")
+    (built,) = folder.glob("diem_realtime-*.whl")
     return built
 
 
@@ -142,4 +142,4 @@ def test_what_needs_an_extra_names_it(installed: Path, tmp_path: Path, command: 
     )
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
-    assert "pip install 'diem[kafka]'" in ran.stderr
+    assert "pip install 'diem-realtime[kafka]'" in ran.stderr

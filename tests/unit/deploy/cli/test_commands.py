@@ -261,7 +261,7 @@ def test_help_of_all_imports_no_command() -> None:
 @pytest.mark.parametrize("command", [["check"], ["topics", "--print"], ["size", "--updates", "10"]], ids=" ".join)
 def test_a_missing_extra_is_a_one_line_error(command: list[str]) -> None:
     done = run_alone("sys.modules['aiokafka'] = None", *command)
-    expected = "diem: this needs aiokafka, which is not installed: pip install 'diem[kafka]'\n"
+    expected = "diem: this needs aiokafka, which is not installed: pip install 'diem-realtime[kafka]'\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
 
 

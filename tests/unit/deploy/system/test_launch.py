@@ -246,7 +246,8 @@ def test_missing_kafka_client_is_a_one_line_error(monkeypatch: pytest.MonkeyPatc
     found_nginx(monkeypatch)
     monkeypatch.setitem(sys.modules, "aiokafka", None)
     with pytest.raises(
-        PreparationFailed, match=r"^mode x needs aiokafka, which is not installed: pip install 'diem\[kafka\]'$"
+        PreparationFailed,
+        match=r"^mode x needs aiokafka, which is not installed: pip install 'diem-realtime\[kafka\]'$",
     ):
         launch.check_prerequisites(options_of(Mode.X))
 

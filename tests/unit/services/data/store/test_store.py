@@ -180,7 +180,7 @@ def test_the_display_name_of_a_database_has_no_password(url: str, shown: str) ->
 def test_postgresql_without_its_driver_is_refused_naming_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "services.data.store.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    with pytest.raises(DataError, match=r"the extra `postgres`: pip install 'diem\[postgres\]'"):
+    with pytest.raises(DataError, match=r"the extra `postgres`: pip install 'diem-realtime\[postgres\]'"):
         database_at("postgresql://me@host/db", 5)
 
 

@@ -233,6 +233,10 @@ EXHAUSTED_PAUSE_S: Final = 1.0
 """Pause of accepting when out of file descriptors or buffers."""
 MAX_TLS_HANDSHAKES: Final = 1024
 """TLS handshakes in progress, each for at most :data:`HANDSHAKE_TIMEOUT_S`; beyond, the oldest is aborted."""
+_GONE_IN_BATCH: Final = 16
+"""Connections whose client is gone that take the place of one that is accepted."""
+_ESTABLISHED: Final = 1
+"""State of TCP (``include/net/tcp_states.h``): neither side has closed."""
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _PAUSED: Final = errno.EINVAL
 """A supervisor has stopped the listening, until the next heartbeat."""
@@ -287,6 +291,14 @@ async def _start_tls(
     return upper
 
 
+def _is_gone(connection: socket.socket) -> bool:
+    """Return whether the peer has closed a connection."""
+    if connection.family is socket.AF_UNIX:
+        return False
+    state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    return state[0] != _ESTABLISHED
+
+
 class BatchAcceptor:
     """Accepts connections on ``listener``, a listening non-blocking socket, until :meth:`stop`; it stays open.
 
@@ -330,7 +342,8 @@ class BatchAcceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPT_BATCH if self._tls is None else TLS_BATCH):
+        left = _GONE_IN_BATCH * (ACCEPT_BATCH if self._tls is None else TLS_BATCH)
+        while left > 0:
             try:
                 connection, name = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -343,6 +356,12 @@ class BatchAcceptor:
                 self._loop.remove_reader(self._listener)
                 self._pause = self._loop.call_later(EXHAUSTED_PAUSE_S, self._start)
                 return
+            if _is_gone(connection):
+                # It gave up in the queue. Serving such clients first, an overloaded process would serve no others.
+                connection.close()
+                left -= 1
+                continue
+            left -= _GONE_IN_BATCH
             address = str(name[0]) if isinstance(name, tuple) else ""
             if self._tls is not None and not self._may_begin(address):
                 connection.close()

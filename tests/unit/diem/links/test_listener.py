@@ -70,6 +70,24 @@ async def test_many_that_wait_are_accepted_in_one_turn_and_a_bounded_number(list
         client.close()
 
 
+async def test_clients_that_gave_up_in_the_queue_are_closed_unserved_beside_a_batch_of_others(
+    listener: socket.socket,
+) -> None:
+    for gone in await dial(listener, 3 * ACCEPT_BATCH):
+        gone.close()
+    clients = await dial(listener, ACCEPT_BATCH - 12)
+    counted = Listener(listener)
+    acceptor = BatchAcceptor(counted, Counting)  # type: ignore[arg-type]  # it has what is needed
+    acceptor._accept()
+    assert counted.accepts == 4 * ACCEPT_BATCH - 12
+    await until_made(ACCEPT_BATCH - 12)
+    acceptor.stop()
+    for client in clients:
+        assert not client.recv(1)
+        client.close()
+    assert Counting.made == ACCEPT_BATCH - 12
+
+
 async def test_without_descriptors_it_is_tried_again_later(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ MAX_PLAIN_BYTES: Final = 16 * 1024
 _TEXT: Final = 0x81
 _WHOLE: Final = (_TEXT, 0x82)
 """First bytes of unfragmented messages, text and binary."""
+_PONG: Final = 0x8A
 _MASKED: Final = 0x80
 _AT_EOF: Final = StreamReader.at_eof.__code__
 """Where the library's parser waits between two frames."""
@@ -81,6 +82,9 @@ class Connection(asyncio.Protocol):
     def on_binary(self, data: bytes) -> None:  # noqa: ARG002 - refused unseen
         """Handle a whole binary message; this implementation closes with 1003."""
         self.close(Close.UNSUPPORTED_DATA, "text only")
+
+    def on_pong(self) -> None:
+        """Handle a pong that the library has not seen."""
 
     def on_invalid_handshake(self) -> None:
         """Handle an invalid request or response, before the end of stream is sent. May be called again."""
@@ -154,7 +158,7 @@ class Connection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """Handle plain messages at the beginning of ``data`` here, and leave the rest to :meth:`receive`.
+        """Handle plain messages and pongs at the beginning of ``data`` here, and leave the rest to :meth:`receive`.
 
         The library takes five times as long for them, because it can suspend its parser at any byte.
         """
@@ -167,7 +171,7 @@ class Connection(asyncio.Protocol):
         self._expects_message = self._is_between_messages()
 
     def _handle_plain(self, data: bytes) -> bytes:
-        """Handle whole, short, unfragmented messages; return what follows them."""
+        """Handle whole, short, unfragmented messages, and pongs; return what follows them."""
         protocol = self.protocol
         masked, key_bytes = (_MASKED, 4) if protocol.side is SERVER else (0, 0)
         at, end = 0, len(data)
@@ -179,9 +183,13 @@ class Connection(asyncio.Protocol):
             elif length > 126:
                 break
             start = key + key_bytes
-            if first not in _WHOLE or length > MAX_PLAIN_BYTES or start + length > end:
+            is_pong = first == _PONG and key == at + 2
+            if not (is_pong or first in _WHOLE) or length > MAX_PLAIN_BYTES or start + length > end:
                 break
             at = start + length
+            if is_pong:
+                self.on_pong()
+                continue
             payload = data[start:at]
             if masked:
                 payload = apply_mask(payload, data[key:start])

@@ -32,6 +32,7 @@ from diem.protocol.frames import text_frame
 from diem.protocol.messages import MAX_NAMES, MessageError
 from diem.tokens.claims import Claims
 
+_PING: Final = b"\x89\0"
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
 MAX_CHUNK_BYTES: Final = 8 * 1024
 MAX_PENDING_HANDSHAKES: Final = 1024
@@ -230,6 +231,11 @@ class EdgeConnection(AdmittedClient, ServerConnection):
             return
         super().on_frame(frame)
 
+    def on_pong(self) -> None:
+        """Limit pongs that the library has not seen as the others."""
+        if self._flooded or not self._allowance.admit_frame(asyncio.get_running_loop().time()):
+            self._stop_flood()
+
     def on_text(self, data: bytes) -> None:
         """Handle one request."""
         if not self.is_open:
@@ -366,10 +372,9 @@ class EdgeConnection(AdmittedClient, ServerConnection):
 
     def on_ping_due(self) -> None:
         """Send a ping and the current status, every 25 s; while the client is blocked, the stall timer decides."""
-        if not self.session.blocked:
+        if not self.session.blocked and self.is_open:
             self.alive = False
-            self.ping()
-            self.transport.write(self._edge.status_frame)
+            self.transport.writelines([_PING, self._edge.status_frame])
             self.session.recently_sent = True
 
     def on_heartbeat_check(self) -> None:

@@ -141,7 +141,8 @@ def test_any_bytes_are_handled_as_by_the_library(frames: list[Sent], cuts: list[
 async def test_plain_messages_do_not_reach_the_library(is_server: bool) -> None:
     link = recorder(is_server=is_server)
     plain = Sent(0x81, b"a").encode(is_server=is_server)
-    ping, begin, end = (Sent(*each).encode(is_server=is_server) for each in ((0x89, b""), (0x01, b"b"), (0x80, b"c")))
+    frames = ((0x89, b""), (0x8A, b"a"), (0x01, b"b"), (0x80, b"c"))
+    ping, pong, begin, end = (Sent(*each).encode(is_server=is_server) for each in frames)
     before = link.received
     link.data_received(2 * plain)
     assert link.received == before
@@ -149,7 +150,9 @@ async def test_plain_messages_do_not_reach_the_library(is_server: bool) -> None:
     for chunk, calls in (
         (plain + ping, 1),
         (plain, 0),
+        (plain + pong, 0),
         (begin, 1),
+        (pong, 1),
         (end, 1),
         (plain[:2], 1),
         (plain[2:], 1),
@@ -158,4 +161,4 @@ async def test_plain_messages_do_not_reach_the_library(is_server: bool) -> None:
         before = link.received
         link.data_received(chunk)
         assert link.received == before + calls, chunk
-    assert link.messages == [b"text a"] * 4 + [b"text bc"] + [b"text a"] * 2
+    assert link.messages == [b"text a"] * 5 + [b"text bc"] + [b"text a"] * 2

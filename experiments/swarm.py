@@ -53,9 +53,10 @@ class Course(NamedTuple):
     """Live clients by time."""
 
     def reached(self, count: float, since: float) -> float | None:
-        """Return after which time so many were live, having been fewer; None if they never were."""
-        fewest = min(range(len(self.live)), key=lambda at: self.live[at][1])
-        return next((round(at - since, 2) for at, live in self.live[fewest:] if live >= count), None)
+        """Return the time from which on so many were live; None if fewer are."""
+        fewer = [at for at, (_, live) in enumerate(self.live) if live < count]
+        first = fewer[-1] + 1 if fewer else 0
+        return round(self.live[first][0] - since, 2) if first < len(self.live) else None
 
 
 class Swarm:

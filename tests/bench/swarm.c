@@ -27,7 +27,8 @@
 #include <sys/resource.h>
 
 enum { WAITING, CONNECTING, OPEN, LIVE, LEAVING, UNUSED };
-enum { PEEK = 128, NAMES = 100, MAX_NAME = 32, MAX_INPUT = 1 << 14, VERSIONS = 1 << 13, SAMPLES = 1 << 16, CODES = 5000, NEWEST = 256 };
+enum { PEEK = 128, NAMES = 100, MAX_NAME = 32, MAX_INPUT = 1 << 14, VERSIONS = 1 << 13, SAMPLES = 1 << 16, CODES = 5000, NEWEST = 256,
+       ROUNDS = 16 };
 
 static const double BASE_S = 0.5, CAP_S = 30, WELCOME_S = 10, SILENCE_S = 8, STABLE_S = 60, SETTLED_S = 10, BOUND_S = 1, SWEEP_S = 0.002,
                     LOOK_S = 0.01, CHECK_S = 0.25, LEFT_S = 2;
@@ -221,7 +222,7 @@ static void received(int number, char *data, size_t size) {
     data[size] = 0;
     const char *end = memmem(data, size, "\r\n\r\n", 4), *retry = strcasestr(data, "\r\nretry-after:");
     if (end && !memcmp(data, "HTTP/1.1 101", 12)) {
-        dues[number].state = OPEN;
+        dues[number] = (struct due){time_now + WELCOME_S, OPEN};
         subscribe(number);
         frames_received(number, (const unsigned char *)end + 4, size - (size_t)(end + 4 - data));
     } else {
@@ -235,7 +236,7 @@ static void sweep(void) {
     static char data[(1 << 16) + 1];
     struct epoll_event events[512];
     size_t most = slow && slow * allowed < sizeof data ? (size_t)(slow * allowed) : sizeof data - 1;
-    int n;
+    int n, rounds = 0;
     do {
         n = epoll_wait(poller, events, 512, 0);
         time_now = now();
@@ -260,7 +261,7 @@ static void sweep(void) {
                 fail(number);
             }
         }
-    } while (n == 512 && !slow);
+    } while (n == 512 && !slow && ++rounds < ROUNDS);
 }
 
 static void leave(int number) {

@@ -2,12 +2,13 @@
 
 Generalisation: plans from few clients of A (communities) and of a population without structure
 (tests/support/instances.py), against placement by hash. The gain that is reported, that of clients held out, is
-compared with the gain for 20,000 others of the same population. Stationary traffic: A's plan, then hours of other
-clients with Poisson counts of updates and 1 % of the subscriptions to move; a plan that balances the load is applied
-when the next hour is uneven, too, as ``diem autoplan`` does. The worst case: all clients are new in every hour. Change:
-the same from the hour on in which a third of the clients have other interests, at the same rates. Generalisation and
-stationary traffic also with clients who stay for a part of the hour, each for another time. Deterministic. ``QUICK=1``
-has fewer clients and hours.
+compared with the gain for 20,000 others of the same population. Stationary traffic: a plan from some hours, then more
+hours with Poisson counts of updates and 1 % of the subscriptions to move, each of which is judged by a plan from those
+before, as ``diem autoplan`` does. Clients stay for the whole hour or for a part of it, each for another time, and all
+are new in every hour or some return. Change: from then on a third of the clients have other interests, or a third of
+the endpoints have each other's subscribers (with 5 % of the subscriptions to move); the last placement is compared with
+a plan from these hours alone, for other clients. Deterministic.
+``QUICK=1`` has fewer clients and hours.
 """
 
 import sys
@@ -24,15 +25,16 @@ from learning.costs import DEFAULT
 from learning.placement.backend import Backend
 from learning.placement.baselines import murmur2
 from learning.placement.blocks import Parts
-from learning.placement.instance import Instance
-from learning.placement.objective import balance, fan_out, loads
+from learning.placement.instance import Instance, split_time
+from learning.placement.objective import balance, fan_out, loads, server_of_endpoint
 from learning.placement.options import MARGIN, PlanOptions
 from learning.placement.planner import PlanResult, plan
+from learning.planning.traffic_input import DECAY, MAX_WINDOWS, enough
 from tests.bench.report import Report
 from tests.load.bench import Goal, write
 from tests.support import instances
 from tests.support.commandline import parser
-from tests.support.instances import Population, Recipe, Timeline, drifted, population, windows
+from tests.support.instances import Population, Recipe, Timeline, drifted, exchanged, population, windows
 from tests.support.size import sized
 
 _SMALL: Final = {"endpoints": 300, "clients": 1500, "communities": 10}
@@ -47,14 +49,18 @@ NEW: Final = sized(150_000, 150_000, 6000)
 HOURS: Final = sized(20, 4, 1)
 SERVERS, PARTITIONS = sized((16, 48), (16, 48), (4, 8))
 MOVEMENT: Final = 0.01
+FREE: Final = 0.05
+"""The same after a third of the interests changed: with 1 % it takes as many hours as percents."""
 CHANGED: Final = 1 / 3
 """Share of the clients with other interests."""
-PART, STAY_S = " for 20 minutes", 1200.0
-"""How long clients stay on average who do not stay the whole hour."""
-STAYS: Final = {"": None, PART: STAY_S}
+STAYS: Final = {"": None, " for 20 minutes": 1200.0, " for 5 minutes": 300.0}
 """Mean seconds for which clients stay; None: the whole hour."""
+RETURNING: Final = 0.3
+"""Share of the clients of an hour who come back in the next one, where they do not stay."""
 PATIENCE: Final = 3
-"""Hours within which a plan is to be applied then."""
+"""Hours within which a plan is to be applied after a change."""
+NEAR: Final = 1.05
+"""Fan-out in the end, as a multiple of that of a plan from the changed traffic alone."""
 
 
 def generalisation(base: Population, servers: int, clients: int, stay_s: float | None) -> dict[str, float]:
@@ -86,26 +92,38 @@ def generalisation(base: Population, servers: int, clients: int, stay_s: float |
     }
 
 
-def first_plan(hour: Instance) -> Parts:
-    """Return the placement for an hour with none before."""
-    return plan(hour, PlanOptions(servers=(SERVERS,), partitions=PARTITIONS, margin=MARGIN), DEFAULT).placement
+def learn(earlier: Sequence[Instance], hour: Instance, options: PlanOptions, current: Parts | None) -> PlanResult:
+    """Return the plan from earlier hours, judged on the next one."""
+    found = [*enough((each, DECAY**age) for age, each in enumerate(reversed(earlier[-MAX_WINDOWS:])))]
+    windows, shares = zip(*found, strict=True)
+    latest, learnt = split_time(hour, windows, shares)
+    return plan(latest, options, DEFAULT, current, learnt=learnt)
 
 
-def decide(hours: Iterable[Instance], current: Parts) -> dict[str, Any]:
-    """Let every hour decide; return how many plans were applied, in which hours, and why or why not."""
-    options = PlanOptions(servers=(SERVERS,), current_partitions=PARTITIONS, movement_budget=MOVEMENT, margin=MARGIN)
+def first_plan(hours: Sequence[Instance]) -> Parts:
+    """Return the placement for hours with none before."""
+    options = PlanOptions(servers=(SERVERS,), partitions=PARTITIONS, margin=MARGIN)
+    return learn(hours[:-1], hours[-1], options, None).placement
+
+
+def decide(
+    earlier: Sequence[Instance], hours: Iterable[Instance], current: Parts, movement: float = MOVEMENT
+) -> tuple[Parts, dict[str, Any]]:
+    """Let every hour decide; return the last placement, how many plans were applied, in which hours, and why or not."""
+    options = PlanOptions(servers=(SERVERS,), current_partitions=PARTITIONS, movement_budget=movement, margin=MARGIN)
+    earlier = list(earlier)
     applied: list[int] = []
     fan_outs: list[float] = []
-    waiting, moved, why, began = False, 0.0, [], time.process_time()
+    moved, why, began = 0.0, [], time.process_time()
     for number, hour in enumerate(hours, 1):
-        outcome = plan(hour, options, DEFAULT, current)
+        outcome = learn(earlier, hour, options, current)
+        earlier.append(hour)
         why.append(outcome.why)
         fan_outs.append(outcome.report["servers"][str(SERVERS)]["current"]["fan_out"])
-        if outcome.pays and (waiting or not outcome.balances):
+        if outcome.pays:
             applied.append(number)
             moved, current = moved + _moved(outcome), outcome.placement
-        waiting = outcome.pays and outcome.balances and not waiting
-    return {
+    return current, {
         "applied": len(applied),
         "moved": round(moved, 4),
         "fan-out at first": fan_outs[0],
@@ -116,11 +134,24 @@ def decide(hours: Iterable[Instance], current: Parts) -> dict[str, Any]:
     }
 
 
-def stationary(base: Population, clients: int, stay_s: float | None) -> tuple[Parts, dict[str, Any]]:
-    """Return the plan for an hour of ``clients``, and what is decided in the hours after it."""
-    hours = windows(base, Timeline(clients=clients, session_s=stay_s, seed=3), HOURS + 1)
-    current = first_plan(next(hours))
-    return current, decide(hours, current)
+def hours_of(base: Population, clients: int, stay_s: float | None, seed: int, count: int) -> list[Instance]:
+    """Return hours of clients who stay, or come, go and return."""
+    returning = RETURNING if stay_s else 0.0
+    return [*windows(base, Timeline(clients=clients, returning=returning, session_s=stay_s, seed=seed), count)]
+
+
+def change(
+    earlier: Sequence[Instance], after: Population, hours: Sequence[Instance], current: Parts, movement: float
+) -> dict[str, Any]:
+    """Return what is decided in ``hours`` after a change, and others' fan-out then over that of a plan from these."""
+    placed, found = decide(earlier, hours, current, movement)
+    others = next(windows(after, Timeline(clients=OTHERS, seed=OTHERS), 1))
+    backend = Backend(others.blocks(), len(others.endpoints))
+    best, reached, before = (
+        fan_out(backend, server_of_endpoint(each, PARTITIONS, SERVERS), SERVERS).mean
+        for each in (first_plan(hours), placed, current)
+    )
+    return {**found, "others, over the best plan's": round(reached / best, 4), "before": round(before / best, 4)}
 
 
 def _moved(outcome: PlanResult) -> float:
@@ -158,8 +189,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         {"A": (1000,), "no structure": (300,)},
         {"no structure": (300,)},
     )
-    crowds: tuple[int, ...] = sized((5000, 20_000, 60_000), (5000,), (500,))
-    steps = len(STAYS) * sum(map(len, samples.values())) + len(crowds) + 2
+    crowds: tuple[int, ...] = sized((5000, 20_000), (5000,), (500,))
+    steps = len(STAYS) * (sum(map(len, samples.values())) + 1 + len(crowds))
     with Report(steps) as report, np.errstate(all="raise", under="ignore"):
         a, no_structure = population(replace(A, clients=NEW)), population(NO_STRUCTURE)
         for name, base, servers in (("A", a, SERVERS), ("no structure", no_structure, 8)):
@@ -169,21 +200,26 @@ def main(argv: Sequence[str] | None = None) -> int:
                 off = abs(found["gain reported"] - found["gain of others"])
                 goals.append(Goal(f"{name}, {clients:,} clients{stay}: gain reported", "off", POINTS, round(off, 4)))
 
-        def rest(base: Population, clients: int, what: str, stay_s: float | None) -> Parts:
-            report.step(f"{clients:,} clients{what} over {HOURS} hours")
-            name = f"stationary, {clients:,} clients{what}"
-            current, figures[name] = stationary(base, clients, stay_s)
-            goals.append(Goal(name, "applied", max(1, HOURS // 20), figures[name]["applied"]))
-            return current
-
-        after = drifted(a, population(replace(OTHER, clients=NEW)), CHANGED, rates=0.0)
-        for clients in crowds:
-            current, changed = rest(a, clients, "", None), f"changed, {clients:,} clients"
-            figures[changed] = decide(windows(after, Timeline(clients=clients, seed=7), HOURS), current)
-            first = min(figures[changed]["hours"], default=HOURS + 1)
-            goals.append(Goal(f"{changed}: first plan applied", "hours", PATIENCE, first))
-        rest(a, crowds[0], PART, STAY_S)
-        rest(no_structure, 300, f" without structure{PART}", STAY_S)
+        drift = drifted(a, population(replace(OTHER, clients=NEW)), CHANGED, rates=0.0)
+        swapped = exchanged(a, CHANGED)
+        for (name, base, clients), (stay, stay_s) in product(
+            [*(("A", a, each) for each in crowds), ("no structure", no_structure, 300)], STAYS.items()
+        ):
+            report.step(f"{clients:,} clients of {name}{stay} over {HOURS} hours")
+            of, hours = f"{clients:,} clients of {name}{stay}", hours_of(base, clients, stay_s, 3, MAX_WINDOWS + HOURS)
+            first = first_plan(hours[:MAX_WINDOWS])
+            current, figures[f"stationary, {of}"] = decide(hours[:MAX_WINDOWS], hours[MAX_WINDOWS:], first)
+            goals.append(
+                Goal(f"stationary, {of}", "applied", max(1, HOURS // 20), figures[f"stationary, {of}"]["applied"])
+            )
+            if name == "A":
+                then = (hours_of(each, clients, stay_s, 7, HOURS) for each in (drift, swapped))
+                figures[f"other clients, {of}"] = change(hours, drift, next(then), current, MOVEMENT)
+                found = figures[f"exchanged, {of}"] = change(hours, swapped, next(then), current, FREE)
+                goals += [
+                    Goal(f"exchanged, {of}: first plan", "hours", PATIENCE, min(found["hours"], default=HOURS + 1)),
+                    Goal(f"exchanged, {of}: others", "of the best", NEAR, found["others, over the best plan's"]),
+                ]
         for name, made in figures.items():
             rows[name] = {each: value for each, value in made.items() if isinstance(value, int | float)}
     report.rows("Plans", rows)

@@ -7,6 +7,7 @@ import asyncio
 import fcntl
 import importlib.util
 import json
+import math
 import os
 import signal
 import time
@@ -33,14 +34,14 @@ from learning.jobs.spark_options import SparkSettings
 from learning.jobs.warehouse import warehouse_at
 from learning.planning.context import CapacityOption, KeyOption, MetadataOption
 from learning.planning.render import percent
-from learning.planning.traffic_input import RELEVANT_MS, remove_old
+from learning.planning.traffic_input import MAX_WINDOWS, RELEVANT_MS, remove_old
 from learning.statistics.constants import DAY_MS
 from learning.statistics.model import duplicate_recorders_warning
 
 DRAIN_S: Final = 30.0
 """Time for an interrupted command, with its JVM, to end."""
 NAME: Final = "autoplan"
-"""Name of the statistics and of the plan's file, replaced in each round."""
+"""Name of the plan's file, replaced in each round, and of the statistics, with a number."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -100,22 +101,33 @@ def autoplan_command(
     for text, option in ((movement, "--movement"), (hot_budget, "--hot-budget")):
         parse_share(text, option)
     length = parse_span(window)
-    pipeline, learning = learning_of(state, window, traffic, spark=spark, warehouse=warehouse, settings=settings)
+    kept = (1 + MAX_WINDOWS) * math.ceil(length / (1000 * period)) + 1
     where = ["--state-dir", str(state.path), *_given("--metadata", metadata), *_given("--key-file", key_file)]
-    policy = Policy(
-        where=where,
-        pipeline=pipeline,
-        plan=[
-            *("--movement", movement, "--hot-budget", hot_budget),
-            *("--out", str(state.path / "planned" / f"{NAME}.json")),
-            *_given("--servers", servers),
-            *_given("--costs", costs),
-            *_given("--capacity", capacity),
-            *learning,
-        ],
-        dry_run=dry_run,
-    )
     journal, life, failed = Journal(state.path, typer.echo), Lifecycle(DRAIN_S), False
+
+    def policy() -> Policy:
+        pipeline, learning = learning_of(
+            state,
+            window,
+            traffic,
+            spark=spark,
+            warehouse=warehouse,
+            settings=settings,
+            number=int(time.time() / period) % kept,
+        )
+        return Policy(
+            where=where,
+            pipeline=pipeline,
+            plan=[
+                *("--movement", movement, "--hot-budget", hot_budget),
+                *("--out", str(state.path / "planned" / f"{NAME}.json")),
+                *_given("--servers", servers),
+                *_given("--costs", costs),
+                *_given("--capacity", capacity),
+                *learning,
+            ],
+            dry_run=dry_run,
+        )
 
     async def rounds() -> None:
         nonlocal failed
@@ -123,15 +135,16 @@ def autoplan_command(
         while not life.stopping.is_set():
             started = time.monotonic()
             try:
-                decision = await run_round(commands, policy, journal.last())
+                decision = await run_round(commands, now := policy(), journal.last())
             except Interrupted:
                 return
             elapsed_s = time.monotonic() - started
             journal.record(decision, elapsed_s)
             failed = decision.what == FAILED
-            if not failed and pipeline is None and traffic is None:
+            if not failed and now.pipeline is None and traffic is None:
                 # A pipeline removes what it has read. A window may be as old as its length.
-                remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, 2 * length + RELEVANT_MS))
+                needed = (2 + MAX_WINDOWS) * length + RELEVANT_MS
+                remove_old(state.path / "traffic" / "in", max(keep_days * DAY_MS, needed))
             if once:
                 return
             await life.pause(max(0.0, period - elapsed_s))
@@ -149,18 +162,21 @@ def learning_of(
     spark: bool | None,
     warehouse: Path | None = None,
     settings: SparkSettings | None = None,
+    number: int = 0,
 ) -> tuple[list[str] | None, list[str]]:
     """Return the options of ``diem pipeline run`` (None without Spark), and the options of ``diem plan`` for its input.
 
-    The input has the window's length in every round; other statistics in the warehouse are ignored.
+    The input has the window's length in every round. Its statistics have a ``number``, so that those of earlier rounds,
+    which the plan is learnt from, stay until it comes again.
     """
     given = [] if settings is None else settings.arguments()
     with_spark = importlib.util.find_spec("pyspark") is not None if spark is None else spark
     if with_spark and traffic is None:
-        statistics = warehouse_at(warehouse, state.path / "traffic").statistics / NAME
+        name = f"{NAME}-{number}"
+        statistics = warehouse_at(warehouse, state.path / "traffic").statistics / name
         where = ["--state-dir", str(state.path), *_given("--warehouse", warehouse)]
         return (
-            [*where, "--window", window, "--name", NAME, *given],
+            [*where, "--window", window, "--name", name, *given],
             ["--traffic", str(statistics), *given],
         )
     how = [] if with_spark and spark is None else ["--spark" if with_spark else "--no-spark"]
@@ -176,9 +192,7 @@ APPLIED: Final = "applied"
 WOULD_APPLY: Final = "would apply"
 NOTHING: Final = "nothing"
 WAITING: Final = "waiting"
-"""The load is uneven in this window: the plan is applied if the next window confirms it."""
-OVERLAP: Final = 0.1
-"""Allowed overlap, as a share of its length, of a window with the one it confirms."""
+"""The load is uneven in the only window: a plan is applied if it balances the next one, too."""
 FAILED: Final = "failed"
 COMPARE_EVERY: Final = timedelta(days=1)
 """Time for which a sufficient budget of moves counts as sufficient."""
@@ -240,8 +254,8 @@ class Policy:
 async def run_round(run: CommandRunner, policy: Policy, last: Mapping[str, Any] | None = None) -> Decision:
     """Run one round. A failure is a decision, too: the next round retries.
 
-    ``last`` is the previous round's entry in the journal. A plan that only balances the load is applied if the load was
-    uneven in the previous window, too: an imbalance in one window may be over in the next.
+    ``last`` is the previous round's entry in the journal. A plan that only balances the load is applied if it was made
+    from earlier windows: an imbalance in one window may be over in the next.
     """
     try:
         if policy.pipeline is not None:
@@ -271,9 +285,9 @@ def decide(planned: dict[str, Any], last: Mapping[str, Any] | None, *, dry_run: 
     held_back = f"; {obstacle['text']}" if obstacle else ""
     if not planned["pays"]:
         return Decision(NOTHING, f"{why}{held_back}", None, figures)
-    if planned["report"]["balances"] and not begins_after(window, since := uneven_since(last, window)):
-        waiting = {**figures, "uneven_since": since}
-        return Decision(WAITING, f"{why}; to be confirmed by the next window{held_back}", None, waiting)
+    if planned["report"]["balances"] and not planned["report"].get("windows"):
+        # Made from earlier windows it balances this one, too.
+        return Decision(WAITING, f"{why}; to be confirmed by the next window{held_back}", None, figures)
     return Decision(WOULD_APPLY if dry_run else APPLIED, f"{why}{held_back}", name, figures)
 
 
@@ -296,19 +310,6 @@ def needs_comparison(last: Mapping[str, Any] | None, now: datetime) -> bool:
         return True
     # A time ahead is that of a clock that was wrong.
     return not timedelta(0) <= now - datetime.fromisoformat(compared_at) < COMPARE_EVERY
-
-
-def uneven_since(last: Mapping[str, Any] | None, window: Mapping[str, str]) -> str:
-    """Return the end of the first window in the current run of uneven rounds."""
-    if last is None or last["what"] != WAITING:
-        return window["to"]
-    return str(last["figures"]["uneven_since"])
-
-
-def begins_after(window: Mapping[str, str], time: str) -> bool:
-    """Return whether a window begins after a time, or slightly before: windows of frequent rounds overlap."""
-    start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
-    return datetime.fromisoformat(time) <= start + OVERLAP * (end - start)
 
 
 def is_old(window: Mapping[str, str], now: datetime) -> bool:

@@ -167,8 +167,12 @@ def warehouse_at(place: Path | None, folder: Path) -> Warehouse:
 
 def all_statistics(warehouse: Warehouse) -> list[Path]:
     """Return the folders of all statistics, sorted by the end of their window."""
-    folders = [file.parent for file in warehouse.statistics.glob(f"[!.]*/{WINDOW_FILE}")]
-    return sorted(folders, key=lambda folder: (read_window(folder)["to"], folder.name))
+    return sorted(statistics_in(warehouse.statistics), key=lambda folder: (read_window(folder)["to"], folder.name))
+
+
+def statistics_in(folder: Path) -> list[Path]:
+    """Return the folders of statistics in a folder, in any order."""
+    return [file.parent for file in folder.glob(f"[!.]*/{WINDOW_FILE}")]
 
 
 def read_window(folder: Path) -> dict[str, str | int]:

@@ -1,7 +1,7 @@
 """Problem instance: endpoints with their rates, and the subscription sets of clients."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
@@ -18,6 +18,7 @@ from learning.placement.blocks import (
     Floats,
     Ints,
     Parts,
+    concatenate,
     deduplicate_pins,
     merge_equal_sets,
     shift_weights,
@@ -146,6 +147,41 @@ class Instance:
             )
             for a, b in pairwise(cuts)
         ]
+
+
+def split_time(
+    latest: Instance, earlier: Sequence[Instance], shares: Sequence[float]
+) -> tuple[Instance, tuple[Instance, ...]]:
+    """Return the latest window, and windows to learn from: all ``earlier`` ones combined, and the last of them.
+
+    The last alone knows a change at once, all together know more of what stays. They have the same endpoints.
+    ``earlier`` begins with the last, as ``shares`` (:func:`combine`).
+    """
+    names = sorted(set(latest.endpoints).union(*(each.endpoints for each in earlier)))
+    learnt = [combine(names, earlier, shares), *([combine(names, earlier[:1], [1.0])] if len(earlier) > 1 else [])]
+    return combine(names, [latest], [1.0]), tuple(learnt)
+
+
+def combine(names: Sequence[str], windows: Sequence[Instance], shares: Sequence[float]) -> Instance:
+    """Return one instance, of the endpoints ``names``, of windows that each have a share (above 0 to 1) of influence.
+
+    Rates and numbers of subscribers are weighted means over the time of the windows, and a set weighs the time that its
+    clients were connected, times the share.
+    """
+    number = {name: index for index, name in enumerate(names)}
+    seconds = sum(each.seconds * share for each, share in zip(windows, shares, strict=True))
+    rate, subscribers, busy = np.zeros((3, len(names)))
+    parts = []
+    for each, share in zip(windows, shares, strict=True):
+        rows = np.array([number[name] for name in each.endpoints], np.int64)
+        weight = each.seconds * share / seconds
+        rate[rows] += weight * each.rate
+        subscribers[rows] += weight * each.subscribers
+        busy[rows] += weight * (each.rate if each.busy is None else each.busy)
+        weights, clients = (np.maximum(np.rint(share * own), 1).astype(np.int64) for own in (each.weight, each.clients))
+        parts.append(Block(rows[each.pins].astype(np.int32), np.diff(each.starts).astype(np.int32), weights, clients))
+    made = Instance.of(names, rate, subscribers, concatenate(parts), seconds, busy=busy)
+    return replace(made, busy=made.busy if any(each.busy is not None for each in windows) else None)
 
 
 def expected_counts(counts: Floats) -> Floats:

@@ -16,7 +16,7 @@ from learning.placement.instance import Instance
 from learning.placement.multilevel import Search, search_placement
 from learning.placement.objective import ROUNDING, balance, migration_cost, part_loads, server_of_endpoint
 from learning.placement.options import PlanOptions, Problem, search_views
-from learning.placement.publish import HeldOut, Obstacle, choose_candidate, evaluate, is_uneven
+from learning.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate, evaluate, is_uneven
 from learning.placement.refine import Movement, perturb, refine
 from learning.placement.relabel import relabel
 from learning.sizing import solver
@@ -66,8 +66,12 @@ def plan(
     backend: Backend | None = None,
     *,
     verdict_costs: Costs | None = None,
+    learnt: Sequence[Instance] = (),
 ) -> PlanResult:
     """Return the best placement within the budgets, or the current one: same input and seed, same bytes.
+
+    Made from each of ``learnt``, earlier windows of the same endpoints (:func:`instance.split_time`), and judged on
+    ``instance``, which the search has not seen. Without them, made from ``instance`` and judged on clients held out.
 
     ``current`` is the current home of every endpoint, among ``current_partitions``: int32[E], HOT (-1) for hot ones.
     With a movement budget the search starts from it. A budget too small to balance the load is still kept; the report
@@ -78,22 +82,24 @@ def plan(
     """
     backend = backend or Backend(instance.blocks(), len(instance.endpoints))
     problem = Problem(instance, backend, costs, options, verdict_costs=verdict_costs)
-    now = None
-    if current is not None:
-        now = evaluate(problem, current, options.current_partitions, current=current, name="current")
-    folds = problem.folds()
-    uneven = now is not None and is_uneven(now, options.epsilon)
-    held_out = {} if folds is None else _hold_out(*folds, current, uneven=uneven)
+    now = _evaluate_current(problem, current)
+    found: list[tuple[str, Parts, int]] = []
+    folds, held_out = None if learnt else problem.folds(), dict[str, HeldOut]()
+    if folds is not None:
+        held_out = _hold_out(*folds, current, uneven=now is not None and is_uneven(now, options.epsilon))
+    for window in learnt or [instance]:
+        search = problem
+        if window is not instance:
+            search = replace(problem, instance=window, backend=Backend(window.blocks(), len(window.endpoints)))
+        before = _evaluate_current(search, current)
+        found += _candidates(search, current, uneven=before is not None and is_uneven(before, options.epsilon))
     candidates = [
-        replace(
-            evaluate(problem, placement, partitions, current=current, name=name),
-            held_out=held_out.get(name),
-        )
-        for name, placement, partitions in _candidates(problem, current, uneven=uneven)
+        replace(evaluate(problem, placement, partitions, current=current, name=name), held_out=held_out.get(name))
+        for name, placement, partitions in found
     ]
-    decision = choose_candidate(now, candidates, options.epsilon)
+    decision = choose_candidate(now, candidates, options.epsilon, options.least_saving)
     others = None if folds is None else folds[1]
-    figures = report.build_report(problem, others, decision, candidates if now is None else [now, *candidates], current)
+    figures = report.build_report(problem, others, decision, candidates, now)
     best = decision.candidate
     return PlanResult(
         best.placement,
@@ -107,12 +113,15 @@ def plan(
     )
 
 
+def _evaluate_current(problem: Problem, current: Parts | None) -> EvaluatedPlacement | None:
+    if current is None:
+        return None
+    return evaluate(problem, current, problem.options.current_partitions, current=current, name="current")
+
+
 def _hold_out(used: Problem, others: Problem, current: Parts | None, *, uneven: bool) -> dict[str, HeldOut]:
     """Return what the same searches find from the clients ``used``, by name, evaluated for the ``others``."""
-    options = used.options
-    now = None
-    if current is not None:
-        now = evaluate(others, current, options.current_partitions, current=current, name="current")
+    now = _evaluate_current(others, current)
     try:
         found = list(_candidates(used, current, uneven=uneven))
     except Infeasible:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ LOAD_RESOLUTION: Final = 256
 
 @dataclass(frozen=True)
 class EvaluatedPlacement:
-    """A placement and its cost: means over the planned numbers of servers, in microseconds per second."""
+    """A placement and the cost that it decides: means over the planned numbers of servers, in microseconds a second."""
 
     name: str
     placement: Parts
@@ -75,6 +75,27 @@ class HeldOut:
 
     now: EvaluatedPlacement | None
     found: EvaluatedPlacement
+
+
+class Judgement(NamedTuple):
+    """Savings in microseconds a second, for clients that the search did not use where there are such."""
+
+    saved: float
+    error: float
+    """Their standard error."""
+    whose: str = ""
+    """The clients, for people; empty: those of the window."""
+
+
+def judge(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Judgement:
+    """Judge a placement against the current one: for clients held out, else for the window that both were evaluated on.
+
+    Every verdict, rank and report takes this figure.
+    """
+    if candidate.held_out is None or candidate.held_out.now is None:
+        return Judgement(now.cost - candidate.cost, candidate.error)
+    before, found = candidate.held_out.now, candidate.held_out.found
+    return Judgement(before.cost - found.cost, found.error, " for other clients")
 
 
 class Obstacle(StrEnum):
@@ -118,6 +139,8 @@ def evaluate(
         weight = problem.backend.fan_out(part, servers)
         upstream = connections(instance, summarise_fan_out(weight))
         total += total_cost(instance, costs, upstream, hot, servers) / len(planned)
+        # Every update is consumed once, whatever the placement.
+        total -= costs.update_us * float(instance.expected.sum()) / len(planned)
         if current is not None:
             now = server_of_endpoint(current, options.current_partitions, servers)
             error += costs.connection_us_per_s * _saving_error(problem, now, part, servers) / len(planned)
@@ -212,12 +235,14 @@ def _chance(now: EvaluatedPlacement) -> float:
     return STANDARD_ERRORS * float(np.sqrt(2)) * now.imbalance_error
 
 
-def decide(now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilon: float) -> PublishDecision:
+def decide(
+    now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilon: float, least: float = 0.0
+) -> PublishDecision:
     """Decide whether adopting ``candidate`` pays.
 
     It does if servers accept its clients, but not those of ``now``. Else it does if it saves more than its moves cost,
-    and more than chance explains, for clients that the search did not use; or if it balances a load that
-    :func:`is_uneven` ``now``, and relieves the fullest server of more than the moves cost.
+    more than chance explains and more than the share ``least`` of the cost, for clients that the search did not use; or
+    if it balances a load that :func:`is_uneven` ``now``, and relieves the fullest server of more than the moves cost.
     """
     if now is None:
         return PublishDecision(candidate, pays=True, why="nothing is placed yet")
@@ -233,23 +258,23 @@ def decide(now: EvaluatedPlacement | None, candidate: EvaluatedPlacement, epsilo
             f"balances the load: the fullest server has {imbalance:.3f} times the mean, not {now.imbalance:.3f} "
             f"(+- {_chance(now):.3f})"
         )
-        costs = _compare_costs(now, candidate)
+        costs = _compare_costs(now, candidate, least)
         why = f"{why}; {costs.why}" if costs.saves else why
         return PublishDecision(candidate, pays=True, why=why, balances=True, saves=costs.saves)
-    if imbalance > max(bound, now.imbalance + ROUNDING):
+    if is_uneven(candidate, epsilon) and imbalance > now.imbalance + ROUNDING:
         why = f"the fullest server would have {imbalance:.3f} times the mean load"
         return PublishDecision(candidate, pays=False, why=why, obstacle=Obstacle.BALANCE)
-    return _compare_costs(now, candidate)
+    return _compare_costs(now, candidate, least)
 
 
-def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> PublishDecision:
-    before, after, whose = now, candidate, ""
-    if candidate.held_out is not None and candidate.held_out.now is not None:
-        before, after, whose = candidate.held_out.now, candidate.held_out.found, " for other clients"
-    saved, chance = before.cost - after.cost, SAVING_ERRORS * after.error
-    if candidate.move_cost < saved <= chance:
+def _compare_costs(now: EvaluatedPlacement, candidate: EvaluatedPlacement, least: float) -> PublishDecision:
+    saved, error, whose = judge(now, candidate)
+    if candidate.move_cost < saved <= (chance := SAVING_ERRORS * error):
         why = f"saves {_cpu(saved)}{whose}, which may be due to chance (+- {chance / 1000:,.3f} ms)"
         return PublishDecision(candidate, pays=False, why=why, obstacle=Obstacle.CHANCE)
+    if candidate.move_cost < saved <= least * abs(now.cost):
+        why = f"saves {_cpu(saved)}{whose}, less than {least:.1%} of what a placement decides"
+        return PublishDecision(candidate, pays=False, why=why)
     why = f"saves {_cpu(saved)}{whose}, and its moves cost {candidate.move_cost / 1000:,.3f} ms"
     pays = saved > candidate.move_cost
     pays_in_window = now.cost - candidate.cost > max(candidate.move_cost, SAVING_ERRORS * candidate.error)
@@ -263,17 +288,19 @@ def _cpu(us_per_s: float) -> str:
 
 
 def choose_candidate(
-    now: EvaluatedPlacement | None, candidates: Sequence[EvaluatedPlacement], epsilon: float
+    now: EvaluatedPlacement | None, candidates: Sequence[EvaluatedPlacement], epsilon: float, least: float = 0.0
 ) -> PublishDecision:
     """Return the decision on the best candidate that pays, else on the best of all.
 
-    Those whose servers accept their clients come first, then those that are balanced.
+    Those whose servers accept their clients come first, then those that are balanced, then those that save the most
+    (:func:`judge`) beyond the cost of their moves.
     """
-    decisions = [decide(now, each, epsilon) for each in candidates]
+    decisions = [decide(now, each, epsilon, least) for each in candidates]
     paying = [each for each in decisions if each.pays] or decisions
 
     def rank(decision: PublishDecision) -> tuple[bool, bool, float]:
         candidate = decision.candidate
-        return candidate.overfull, candidate.imbalance > 1 + epsilon + ROUNDING, candidate.cost + candidate.move_cost
+        cost = candidate.cost if now is None else -judge(now, candidate).saved
+        return candidate.overfull, is_uneven(candidate, epsilon), cost + candidate.move_cost
 
     return min(paying, key=rank)

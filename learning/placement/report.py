@@ -16,7 +16,7 @@ from learning.placement.objective import (
     server_of_endpoint,
 )
 from learning.placement.options import Problem
-from learning.placement.publish import EvaluatedPlacement, PublishDecision
+from learning.placement.publish import EvaluatedPlacement, PublishDecision, judge
 
 
 def build_report(
@@ -24,7 +24,7 @@ def build_report(
     others: Problem | None,
     decision: PublishDecision,
     candidates: Sequence[EvaluatedPlacement],
-    current: Parts | None,
+    now: EvaluatedPlacement | None,
 ) -> dict[str, Any]:
     """Build the JSON report of a plan: rounded, and the same for the same plan.
 
@@ -35,6 +35,7 @@ def build_report(
     for these clients.
     """
     best, instance, options = decision.candidate, problem.instance, problem.options
+    current = None if now is None else now.placement
     load = loads(instance, problem.costs)
     unlearnt = baselines.all_baselines(instance.endpoints, load, best.partitions, options.seed)
     placements = {"plan": (best.placement, best.partitions)}
@@ -60,9 +61,11 @@ def build_report(
                 result[name]["held_out_connections"] = _round(connections(instance, clients))
         return result
 
+    judged = None if now is None else judge(now, best)
     return {
         "pays": decision.pays,
         "why": decision.why,
+        "saves": judged and {"us_per_s": _round(judged.saved), "error": _round(judged.error)},
         "partitions": best.partitions,
         "hot": {
             "endpoints": int(hot.sum()),
@@ -80,7 +83,7 @@ def build_report(
                 "max_over_mean_load": _round(each.imbalance),
                 "load_error": _round(each.imbalance_error),
             }
-            for each in candidates
+            for each in (candidates if now is None else [now, *candidates])
         },
     }
 

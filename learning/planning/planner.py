@@ -26,7 +26,7 @@ from learning.modes.model import merged_saving
 from learning.modes.recommend import CAPACITY, Requirements
 from learning.placement.baselines import Infeasible
 from learning.placement.blocks import Mask, Parts
-from learning.placement.instance import Instance
+from learning.placement.instance import Instance, split_time
 from learning.placement.options import MARGIN, PlanOptions
 from learning.placement.planner import PlanResult, plan
 from learning.placement.publish import Obstacle
@@ -61,6 +61,11 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
         BadCosts: the file of costs is invalid.
         typer.BadParameter: there are more partitions already than requested.
     """
+    learnt: tuple[Instance, ...] = ()
+    if traffic.earlier:
+        earlier, shares = zip(*traffic.earlier, strict=True)
+        latest, learnt = split_time(traffic.instance, earlier, shares)
+        traffic = replace(traffic, instance=latest)
     if system.batch is not None:
         traffic = replace(traffic, instance=replace(traffic.instance, batch=system.batch))
     there = max((len(clone.members) for clone in now.clones.values()), default=0)
@@ -99,7 +104,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
         # A proxy has one connection to each server whatever the map: it is searched for few servers of each
         # client all the same, which go with few partitions.
         counted = replace(of_servers, connection_us_per_s=0.0) if system.has_proxies else of_servers
-        return plan(traffic.instance, options, of_servers, current, verdict_costs=counted)
+        return plan(traffic.instance, options, of_servers, current, verdict_costs=counted, learnt=learnt)
 
     outcome = search(options)
     report = _extend_report(traffic, outcome, current, system, costs=costs, roles=roles)
@@ -220,9 +225,6 @@ def _extend_report(
     moved = outcome.placement != current
     names = [instance.endpoints[index] for index in np.flatnonzero(hot)]
 
-    def saved(key: str) -> float:
-        return float(np.mean([each["current"][key] - each["plan"][key] for each in servers.values()]))
-
     return {
         **report,
         "servers": servers,
@@ -232,8 +234,11 @@ def _extend_report(
             "of": int(moved.size),
             "subscriptions": report["moved"]["plan"]["subscriptions"],
         },
-        "saves_us_per_s": saved("held_out_cpu_us_per_s") if report["held_out"] else saved("cpu_us_per_s"),
-        "saves_in_window_us_per_s": saved("cpu_us_per_s"),
+        "saves_us_per_s": report["saves"]["us_per_s"],
+        "saves_in_window_us_per_s": float(
+            np.mean([each["current"]["cpu_us_per_s"] - each["plan"]["cpu_us_per_s"] for each in servers.values()])
+        ),
+        "windows": len(traffic.earlier),
         "balances": outcome.balances,
         "waste": {"consumed": traffic.consumed, "discarded": traffic.discarded},
         "costs": {name: value for name, value in asdict(_costs_of_servers(costs, system)).items() if value is not None},

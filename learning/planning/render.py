@@ -117,7 +117,10 @@ def _clients(known: Mapping[str, Any]) -> Iterator[str]:
 def _savings(report: Mapping[str, Any]) -> Iterator[str]:
     saved, costs = report["saves_us_per_s"], report["costs"]
     what = f"saves {saved / 1000:,.3f} ms" if saved >= 0 else f"costs {-saved / 1000:,.3f} ms more"
-    yield f"It {what} of CPU a second"
+    error = report.get("saves", {}).get("error", 0.0)
+    yield f"It {what} of CPU a second (+- {2 * error / 1000:,.3f} ms, two standard errors)"
+    if windows := report.get("windows"):
+        yield f"  for the clients of this window; the plan is made from {amount(windows, 'window')} before it"
     if (held_out := report.get("held_out")) is not None:
         yield (
             f"  for clients that it was not made from ({held_out['clients']:,.0f} were held out); "

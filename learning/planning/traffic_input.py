@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,15 @@ from diem.protocol.traffic import BadEvent
 from diem.protocol.update import iso
 from learning.jobs.sources import complete_files
 from learning.jobs.spark_options import SparkSettings
-from learning.jobs.warehouse import WINDOW_FILE, BadStatistics, Warehouse, all_statistics, read_window, warehouse_at
+from learning.jobs.warehouse import (
+    WINDOW_FILE,
+    BadStatistics,
+    Warehouse,
+    all_statistics,
+    read_window,
+    statistics_in,
+    warehouse_at,
+)
 from learning.planning.context import PlanRequest
 from learning.spark import pipeline
 from learning.statistics import parsing, reference
@@ -61,6 +70,8 @@ class PlanningInput:
     """Those without any subscriber at the process."""
     active_minutes: int | None = None
     """Number of minutes with any client connected; None if not counted."""
+    earlier: "tuple[tuple[Instance, float], ...]" = ()
+    """Windows before, the latest first, each with the share of its influence on a plan."""
 
     @property
     def minutes(self) -> int:
@@ -134,15 +145,56 @@ def _from_statistics(folder: Path) -> PlanningInput:
             consumed,
             discarded,
             int(window["active_minutes"]),
+            tuple(enough((instance.read_statistics(each), share) for each, share in earlier_statistics(folder))),
         )
     except (OSError, ValueError, LookupError) as error:  # pyarrow's errors derive from these
         raise BadStatistics(folder, str(error).partition("\n")[0]) from error
 
 
+MAX_WINDOWS: Final = 8
+"""Windows that a plan is learnt from, besides the latest, on which it is judged."""
+DECAY: Final = 0.7
+"""Influence of a window, as a multiple of that of the next one: a change has half of it after two windows."""
+OVERLAP: Final = 0.1
+"""Allowed overlap of windows, as a share of their length."""
+
+
+def enough(earlier: "Iterable[tuple[Instance, float]]") -> "Iterator[tuple[Instance, float]]":
+    """Yield earlier windows with their shares, the latest first, until endpoints have ample subscribers in them."""
+    from learning.placement.options import AMPLE_SUBSCRIBERS  # noqa: PLC0415  # it needs numpy
+
+    known = 0.0
+    for instance, share in earlier:
+        if not instance.pins.size:
+            continue
+        yield instance, share
+        known += share * float(instance.subscribers.mean())
+        if known >= AMPLE_SUBSCRIBERS:
+            return
+
+
+def earlier_statistics(folder: Path) -> Iterator[tuple[Path, float]]:
+    """Yield the statistics beside those in ``folder`` of windows before, the latest first, with their shares."""
+    start, end = _interval(folder)
+    length, before = end - start, start
+    found = ((*_interval(each), each) for each in statistics_in(folder.parent) if each != folder)
+    for begin, until, each in sorted(found, key=lambda each: each[1], reverse=True):
+        age = (end - until) / length
+        if until <= before + OVERLAP * length and age <= MAX_WINDOWS + OVERLAP:
+            yield each, DECAY ** (age - 1)
+            before = begin
+
+
+def _interval(folder: Path) -> tuple[float, float]:
+    window = read_window(folder)
+    start, end = (datetime.fromisoformat(str(window[name])).timestamp() for name in ("from", "to"))
+    return start, end
+
+
 def _from_files(folder: Path, window: Window | int) -> PlanningInput:
     from learning.placement.instance import from_statistics  # noqa: PLC0415  # it needs numpy
 
-    found, files = read_recorded(folder, window)
+    found, files, before = read_recorded(folder, window)
     return PlanningInput(
         from_statistics(found),
         iso(found.window.start),
@@ -155,6 +207,7 @@ def _from_files(folder: Path, window: Window | int) -> PlanningInput:
         consumed=sum(row.taken for row in found.waste),
         discarded=sum(row.discarded for row in found.waste),
         active_minutes=found.summary.active_minutes,
+        earlier=tuple(enough((from_statistics(each), DECAY**age) for age, each in enumerate(before))),
     )
 
 
@@ -183,8 +236,10 @@ class TrafficUnreadable(FileError):
     template = "recorded traffic cannot be read: {prefix}{reason}"
 
 
-def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
+def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int, list[Statistics]]:
     """Return the statistics of a window, or of the last one of a length (ms), and the number of files read.
+
+    For a length also those of the windows before, the latest first, as far as they are recorded and can be read.
 
     Raises:
         NoTrafficToPlan: there are no events, or no client was subscribed to anything.
@@ -192,7 +247,9 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
         ConfigurationError: there is too much to read without Spark.
     """
     try:
-        files = _relevant_files(folder, window)
+        files, most = _relevant_files(folder, window, MAX_WINDOWS), MAX_WINDOWS
+        if sum(file.stat().st_size for file in files) > MAX_BYTES:
+            files, most = _relevant_files(folder, window, 0), 0
         if (size := sum(file.stat().st_size for file in files)) > MAX_BYTES:
             raise ConfigurationError(
                 f"{folder} has {size >> 20} MiB, too much without Spark: `diem pipeline run`, "
@@ -208,14 +265,20 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int]:
         )
     if isinstance(window, int):
         end = min(max(arrival.event.time for arrival in arrivals) + 1, _now_ms())
-        recorded = reference.recorded_since((arrival.event for arrival in arrivals), Window(end - window, end))
-        window = Window(end - window, end).since(recorded)
-    found = reference.statistics(arrivals, window)
+        first = min(arrival.event.since or arrival.event.time for arrival in arrivals)
+        begins = [end - window * age for age in range(1, most + 2)]
+        windows = [Window(begin, begin + window) for begin in begins if begin == begins[0] or begin >= first]
+        recorded = reference.recorded_since((arrival.event for arrival in arrivals), windows[0])
+        windows[0] = windows[0].since(recorded)
+    else:
+        windows = [window]
+    *before, found = reference.statistics_of(arrivals, windows[::-1])
+    window = found.window
     if not found.sets:
         raise NoTrafficToPlan(
             folder, f"from {iso(window.start)} to {iso(window.end)} no client was subscribed to anything"
         )
-    return found, len(files)
+    return found, len(files), before[::-1]
 
 
 MAX_REMOVED_MS: Final = 3 * DAY_MS
@@ -240,12 +303,16 @@ def remove_old(folder: Path, age_ms: int) -> int:
     return removed
 
 
-def _relevant_files(folder: Path, window: Window | int) -> list[Path]:
+def _relevant_files(folder: Path, window: Window | int, earlier: int) -> list[Path]:
+    """Return the files that the window may need, and for a length so many earlier ones of it."""
     completed = {file: _completed_ms(file) for file in complete_files(folder)}
     if not completed:
         return []
     # The last window ends with the last event, which was recorded before its file was complete.
-    start = window.start if isinstance(window, Window) else min(max(completed.values()), _now_ms()) - window
+    if isinstance(window, Window):
+        start = window.start
+    else:
+        start = min(max(completed.values()), _now_ms()) - window * (1 + earlier)
     return [file for file, at in completed.items() if at >= start - RELEVANT_MS]
 
 

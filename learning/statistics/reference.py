@@ -1,7 +1,7 @@
 """Reference implementation of statistics and usage, for small inputs, without Spark or I/O (docs/traffic.md 3, 4)."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import NamedTuple, TypeVar
 
@@ -213,13 +213,35 @@ def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
         arrivals: in any order; repeats have the same id and content.
         window: the window; events from 7 days before it on are used.
     """
-    every = list(arrivals)
+    return statistics_of(arrivals, [window])[0]
+
+
+def statistics_of(arrivals: Iterable[Arrival], windows: Sequence[Window]) -> list[Statistics]:
+    """Return the statistics of windows, in their order: sessions are rebuilt once, by all events up to the last end.
+
+    Args:
+        arrivals: as for :func:`statistics`.
+        windows: ascending; events from 7 days before the first one on are used.
+    """
+    every, whole = list(arrivals), Window(windows[0].start, windows[-1].end)
     # An event's delay is that of its first arrival.
     distinct = {arrival.event.id: arrival for arrival in sorted(every, key=lambda arrival: -arrival.at)}
     events = [arrival.event for arrival in distinct.values()]
-    lasting = [session for session in sessions(events, window) if _overlaps(session, window)]
+    rebuilt, confirmed = sessions(events, whole), confirmed_endpoints(events, whole)
+    return [_statistics(window, every, distinct, rebuilt, confirmed) for window in windows]
+
+
+def _statistics(
+    window: Window,
+    every: Sequence[Arrival],
+    distinct: Mapping[str, Arrival],
+    rebuilt: Sequence[ClientSession],
+    confirmed: Collection[str],
+) -> Statistics:
+    events = [arrival.event for arrival in distinct.values()]
+    lasting = [session for session in rebuilt if _overlaps(session, window)]
     counts = [event for event in events if event.type is Type.COUNTS and window.start <= _middle(event) < window.end]
-    clients = _clients(lasting, window, confirmed_endpoints(events, window).union(*(event.updates for event in counts)))
+    clients = _clients(lasting, window, set(confirmed).union(*(event.updates for event in counts)))
     endpoints = _endpoints(clients, counts, window)
     sets = _sets(clients, {row.endpoint: index for index, row in enumerate(endpoints)})
     within = [arrival for arrival in every if window.start <= arrival.event.time < window.end]

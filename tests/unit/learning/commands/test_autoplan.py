@@ -36,9 +36,9 @@ def spark_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("spark_is_there")
 def test_plans_are_made_from_the_statistics_that_the_round_computes(tmp_path: Path) -> None:
-    statistics = tmp_path / "traffic" / "warehouse" / "statistics" / "autoplan"
-    pipeline, plan = learning_of(StateDir(tmp_path), "2h", None, spark=None)
-    assert pipeline == ["--state-dir", str(tmp_path), "--window", "2h", "--name", "autoplan"]
+    statistics = tmp_path / "traffic" / "warehouse" / "statistics" / "autoplan-3"
+    pipeline, plan = learning_of(StateDir(tmp_path), "2h", None, spark=None, number=3)
+    assert pipeline == ["--state-dir", str(tmp_path), "--window", "2h", "--name", "autoplan-3"]
     assert plan == ["--traffic", str(statistics)]
 
 
@@ -58,7 +58,7 @@ def test_without_spark_files_are_read(tmp_path: Path, monkeypatch: pytest.Monkey
     ("what", "arguments", "left"),
     [
         ("nothing", ["--no-spark"], ["8"]),
-        ("nothing", ["--no-spark", "--window", "1d"], ["8", "10"]),
+        ("nothing", ["--no-spark", "--window", "6h"], ["8", "10"]),
         ("nothing", ["--no-spark", "--keep-days", "11"], ["8", "10"]),
         ("failed", ["--no-spark"], ["8", "10", "12"]),
         ("nothing", ["--no-spark", "--traffic", "other"], ["8", "10", "12"]),
@@ -99,7 +99,7 @@ def planned(
             "file": "/s/plan.json" if pays else None,
             "pays": pays,
             "why": "saves much" if pays else "nothing better was found",
-            "window": {"from": (end - timedelta(minutes=hour)).isoformat(), "to": end.isoformat()},
+            "window": {"from": (end - timedelta(hours=1)).isoformat(), "to": end.isoformat()},
             "twins": twins,
             "report": {
                 "servers": {"4": {"current": figures, "plan": figures, "lpt": figures}},
@@ -155,15 +155,13 @@ async def test_what_holds_a_plan_back_is_part_of_the_decision() -> None:
     assert figures_of(decision)["obstacle"]["kind"] == "movement"
 
 
-async def test_a_plan_that_waits_or_balances_names_the_one_that_the_budget_forbids() -> None:
+async def test_a_plan_that_balances_its_only_window_waits_for_another() -> None:
     obstacle = {"kind": "movement", "text": "a plan without a budget pays, but moves 69 %"}
-    output = planned(pays=True, balances=True, obstacle=obstacle)
-    waiting, _ = await decided(output)
+    waiting, _ = await decided(planned(pays=True, balances=True, obstacle=obstacle))
     assert waiting.line().startswith(
         "waiting: saves much; to be confirmed by the next window; a plan without a budget pays, but moves 69 % (S = 4"
     )
-    last = {"what": "waiting", "figures": figures_of(waiting) | {"uneven_since": json.loads(output)["window"]["from"]}}
-    applied, _ = await decided(output, last)
+    applied, _ = await decided(planned(pays=True, balances=True, obstacle=obstacle, windows=1))
     assert applied.line().startswith("applied p-1: saves much; a plan without a budget pays, but moves 69 % (S = 4")
 
 
@@ -202,18 +200,6 @@ async def test_plan_from_old_traffic_is_not_applied(minutes: int, what: str) -> 
     assert (decision.what, len(ran)) == (what, 3 if what == "applied" else 2)
     if what == "nothing":
         assert decision.line().startswith("nothing: no traffic was recorded after 20")
-
-
-async def test_plan_that_balances_the_load_is_applied_when_the_next_window_is_uneven_too(tmp_path: Path) -> None:
-    journal, decisions = Journal(tmp_path, lambda _: None), []
-    # Windows of an hour, every 25 minutes; the second round finds the load even.
-    for minutes_ago, pays in ((59, True), (50, False), (50, True), (25, True), (0, True)):
-        decision, _ = await decided(planned(pays=pays, minutes_ago=minutes_ago, balances=pays), journal.last())
-        journal.record(decision, 1.0)
-        decisions.append(decision.what)
-    assert decisions == ["waiting", "nothing", "waiting", "waiting", "waiting"]
-    decision, _ = await decided(planned(pays=True, balances=True, hour=52), journal.last())
-    assert decision.what == "applied"
 
 
 def test_last_entry_of_a_journal_is_none_without_one(tmp_path: Path) -> None:

@@ -7,7 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from learning.placement.instance import Instance, expected_counts, expected_factors, from_events, read_statistics
+from learning.placement.instance import (
+    Instance,
+    expected_counts,
+    expected_factors,
+    from_events,
+    read_statistics,
+    split_time,
+)
 from learning.statistics.window import Window
 from tests.unit.learning.placement.instances import block, instance, sets_of
 
@@ -42,6 +49,17 @@ def test_instances_do_not_depend_on_the_order_of_endpoints_and_sets() -> None:
         block(*turned),
     )
     assert same(one, other)
+
+
+def test_earlier_windows_are_combined_by_their_shares_over_the_endpoints_of_all() -> None:
+    one = Instance.of(["/a", "/b"], [1.0, 2.0], [3.0, 4.0], block(([0, 1], 100)), 100.0)
+    other = Instance.of(["/c", "/b"], [4.0, 8.0], [1.0, 2.0], block(([0, 1], 200), ([0], 20)), 100.0)
+    latest, (both, last) = split_time(one, [other, one], [1.0, 0.5])
+    assert latest.endpoints == both.endpoints == last.endpoints == ("/a", "/b", "/c")
+    assert sorted(sets_of(both)) == [([0, 1], 50), ([1, 2], 200), ([2], 20)]
+    assert both.rate.tolist() == pytest.approx([1 / 3, 18 / 3, 8 / 3])
+    assert float(both.weight.sum()) / both.seconds == pytest.approx(270 / 150)
+    assert (last.rate.tolist(), sorted(sets_of(latest))) == ([0.0, 8.0, 4.0], [([0, 1], 100)])
 
 
 def test_duplicate_names_are_refused() -> None:

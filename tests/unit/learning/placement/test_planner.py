@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from learning.costs import DEFAULT, Costs
 from learning.placement.baselines import Infeasible, murmur2
-from learning.placement.instance import Instance
+from learning.placement.instance import Instance, split_time
 from learning.placement.objective import balance, fan_out, loads, server_of_endpoint
 from learning.placement.options import PlanOptions, Problem
 from learning.placement.planner import _surplus, choose_partitions, partition_bounds, plan, warm_start
@@ -310,6 +310,20 @@ def test_a_change_of_a_third_of_the_communities_is_answered_within_three_windows
     outcomes = [plan(hour, options, DEFAULT, current) for hour in windows(after, Timeline(clients=4000, seed=1), 3)]
     # Not for the balance of loads: a hundredth of the subscriptions saves more than chance explains.
     assert any(outcome.pays and not outcome.balances for outcome in outcomes)
+
+
+@brief_search()
+@pytest.mark.parametrize("change", [0.0, 1.0], ids=["same-interests", "other-interests"])
+def test_a_plan_from_earlier_windows_is_judged_on_the_next_one(change: float) -> None:
+    before = population(replace(SMALL, clients=20_000))
+    *earlier, _ = windows(before, Timeline(clients=1000, session_s=1200, returning=0.3), 3)
+    hour = next(windows(exchanged(before, change), Timeline(clients=1000, seed=1), 1))
+    latest, learnt = split_time(hour, earlier[::-1], [1.0, 0.7])
+    options = PlanOptions(servers=(4,), partitions=12, current_partitions=12, hot_budget=0.0)
+    outcome = plan(latest, options, DEFAULT, murmur2(latest.endpoints, 12), learnt=learnt)
+    figures = outcome.report["servers"]["4"]
+    assert (figures["plan"]["fan_out"] < 0.8 * figures["current"]["fan_out"]) == (change == 0)
+    assert outcome.report["held_out"] is None
 
 
 def test_a_margin_is_left_below_the_bound_where_one_can_be(small: Instance) -> None:

@@ -99,6 +99,16 @@ def test_of_paying_candidates_the_cheapest_including_its_moves_is_chosen() -> No
     assert choose_candidate(NOW, [BETTER, replace(far, move_cost=10.0)], 0.05).candidate.name == "far"
 
 
+def test_of_paying_candidates_the_one_that_saves_most_for_other_clients_is_chosen() -> None:
+    def held_out(name: str, cost: float, for_others: float) -> EvaluatedPlacement:
+        return replace(BETTER, name=name, cost=cost, held_out=HeldOut(NOW, replace(BETTER, cost=for_others)))
+
+    assert (
+        choose_candidate(NOW, [held_out("fits", 70.0, 92.0), held_out("holds", 85.0, 88.0)], 0.05).candidate.name
+        == "holds"
+    )
+
+
 def test_a_placement_with_fewer_partitions_for_each_client_saves_sends_and_no_connections() -> None:
     made = instance([1.0] * 4, *(([0, 1], 100), ([2, 3], 100)) * 20)
     apart, together = np.array([0, 1, 0, 1], np.int32), np.array([0, 0, 1, 1], np.int32)

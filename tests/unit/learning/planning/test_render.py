@@ -36,6 +36,7 @@ def report(**differences: Any) -> dict[str, Any]:
         "hot": {"endpoints": 2, "added_load": 0.003, "names": ["/x", "/y"]},
         "partitions": 24,
         "saves_us_per_s": 12_300.0,
+        "saves": {"us_per_s": 12_300.0, "error": 400.0},
         "costs": {"update_us": 5.0, "delivery_us": 10.0, "connection_us_per_s": 1.7, "source": "cost.json"},
         "mode": Mode.Z_CLIENT,
         **differences,
@@ -82,11 +83,17 @@ def test_figures_of_clients_held_out_are_beside_those_of_the_window(capsys: pyte
     assert "  for clients that it was not made from (67 were held out); for those of the window 40.000 ms" in lines
 
 
+def test_a_plan_from_earlier_windows_says_so() -> None:
+    of = "  for the clients of this window; the plan is made from 3 windows before it"
+    assert of in sentences(report(windows=3))
+    assert of not in sentences(report(windows=0))
+
+
 def test_moves_and_savings_are_sentences() -> None:
     moved, hot, saved, costs, *_ = sentences(report())
     assert moved == "1,200 of 5,000 endpoints would move, with 18.3 % of the subscriptions; 24 partitions"
     assert hot == "2 hot endpoints, which every server has: /x, /y; that adds 0.3 % of load"
-    assert saved.startswith("It saves 12.300 ms of CPU a second")
+    assert saved == "It saves 12.300 ms of CPU a second (+- 0.800 ms, two standard errors)"
     assert costs == "  by a = 5 us an update, b = 10 us a frame, kappa = 1.7 us/s a connection (cost.json)"
 
 

@@ -2,6 +2,7 @@ import importlib.util
 import json
 import os
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from learning.jobs.warehouse import BadStatistics
 from learning.planning import traffic_input
 from learning.planning.context import PlanRequest
 from learning.planning.traffic_input import (
+    DECAY,
     RELEVANT_MS,
     NoPlanner,
     NoTrafficToPlan,
@@ -52,6 +54,26 @@ def test_a_window_that_is_given_is_not_cut(tmp_path: Path) -> None:
     now = time.time_ns() // 1_000_000
     found = read_input(PlanRequest(recorded(tmp_path), window=Window(now - 3_600_000, now)), QUIET)
     assert (found.minutes, found.active_minutes in {10, 11}) == (60, True)
+
+
+def test_windows_before_are_learnt_from_as_far_as_they_are_recorded(tmp_path: Path) -> None:
+    found = read_input(PlanRequest(recorded(tmp_path), window=180_000), QUIET)
+    assert [share for _, share in found.earlier] == pytest.approx([1.0, DECAY])
+    assert {each.seconds for each, _ in found.earlier} == {180}
+    # The window that was named stands alone.
+    now = time.time_ns() // 1_000_000
+    assert not read_input(PlanRequest(tmp_path, window=Window(now - 180_000, now)), QUIET).earlier
+
+
+def test_earlier_statistics_are_learnt_from_unless_they_overlap_or_are_old(tmp_path: Path) -> None:
+    ends = {"a": 0.0, "b": 0.95, "c": 1.5, "d": 2.0, "e": 9.5, "later": -1.0}
+    for name, hours in ends.items():
+        (tmp_path / name).mkdir()
+        times = (datetime(2026, 1, 2, tzinfo=UTC) - timedelta(hours=hours + each) for each in (1, 0))
+        window = dict(zip(("from", "to"), (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in times), strict=True))
+        (tmp_path / name / "window.json").write_text(json.dumps(window))
+    found = {folder.name: share for folder, share in traffic_input.earlier_statistics(tmp_path / "a")}
+    assert found == pytest.approx({"b": DECAY**-0.05, "d": DECAY})
 
 
 def test_no_events_are_an_error(tmp_path: Path) -> None:

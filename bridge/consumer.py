@@ -29,6 +29,8 @@ MIN_PARTITION_BYTES: Final = 128 << 10
 """The topic's ``max.message.bytes``: with less, each answer would still hold one batch."""
 FETCH_WAIT_MS: Final = 500
 """Interval at which an idle broker answers, which proves it alive."""
+FETCHER_CHECK_S: Final = 0.6
+"""Interval at which the library checks for new leaders, as it does after each answer, too: longer than theirs."""
 REQUEST_TIMEOUT_MS: Final = 4000
 """Fetches are answered within half a second: a broker this slow hangs, and its partitions get new leaders."""
 CONSUMER: Final[dict[str, Any]] = {
@@ -80,6 +82,8 @@ async def consuming(options: KafkaOptions, group: str | None, partitions: int) -
         max_partition_fetch_bytes=max(MIN_PARTITION_BYTES, min(PARTITION_BYTES, FETCH_BYTES // max(1, partitions))),
     )
     async with opened(consumer):
+        # By default 0.2 s: twice between two answers of an idle broker.
+        consumer._fetcher._fetcher_timeout = FETCHER_CHECK_S  # noqa: SLF001
         yield consumer
 
 

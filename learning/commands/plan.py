@@ -1,22 +1,35 @@
 """The command ``diem plan``: compute the placement of endpoints from recorded traffic."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from deploy.cli.options import EXIT_NOTHING, StateDirOption, parse_counts, parse_share
+from deploy.cli.options import (
+    EXIT_NOTHING,
+    StateDirOption,
+    find_cluster,
+    parse_counts,
+    parse_share,
+    with_kafka_options,
+)
+from deploy.cli.times import parse_span
 from deploy.clients.metadata import PlanStatus
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
+from deploy.topology.kafka_users import KafkaUser
+from diem.kafka.config import PARTITIONS, KafkaOptions
 from diem.process import lifecycle, log
 from diem.protocol.assignment import Snapshot
+from diem.protocol.partition_map import Head, PartitionMap
 from learning.commands.options import parse_window
 from learning.commands.spark_options import WarehouseOption, with_spark_options
 from learning.jobs.spark_options import SparkSettings
 from learning.planning.context import (
     CapacityOption,
+    IntervalFile,
     KeyOption,
     MetadataOption,
     PlanRequest,
@@ -25,16 +38,18 @@ from learning.planning.context import (
     require_stable,
     run_step,
 )
+from learning.planning.intervals import COLUMNS, COMBINED
 from learning.planning.traffic_input import NoTrafficToPlan, require_planner
 
 
 def register(cli: typer.Typer) -> None:
     """Add the command."""
-    cli.command("plan")(with_spark_options(plan_command))
+    cli.command("plan")(with_spark_options(with_kafka_options(plan_command)))
 
 
 def plan_command(
     *,
+    kafka: Mapping[str, object],
     settings: SparkSettings,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     traffic: Annotated[
@@ -85,6 +100,21 @@ def plan_command(
             "--spark/--no-spark", help="Compute statistics with Spark, or from the files directly. Default: as needed."
         ),
     ] = None,
+    from_csv: Annotated[
+        Path | None,
+        typer.Option(help="Plan without a system, from a CSV file with the columns client, endpoint, start and end."),
+    ] = None,
+    from_log: Annotated[
+        Path | None, typer.Option(help="Plan without a system, from an access log (default: combined format).")
+    ] = None,
+    mapping: Annotated[
+        str | None,
+        typer.Option(
+            help="Columns of the CSV file, such as client=user,start=begin; or a regular expression of lines of the "
+            "log with groups of these names."
+        ),
+    ] = None,
+    held: Annotated[str, typer.Option(help="How long a client uses an endpoint, where no end is given.")] = "5m",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     metadata: MetadataOption = None,
     key_file: KeyOption = None,
@@ -93,8 +123,11 @@ def plan_command(
     state = StateDir(state_dir)
     if movement is not None and partitions is not None:
         raise typer.BadParameter("--movement goes without --partitions: with other partitions most endpoints move")
+    intervals = _interval_file(from_csv, from_log, mapping, held)
     request = PlanRequest(
         traffic=traffic or state.path / "traffic",
+        intervals=intervals,
+        kafka=None if spark or traffic is not None or intervals is not None else _kafka(state, kafka),
         window=None if window is begin is end is None else parse_window(window or "1h", begin, end),
         spark=spark,
         servers=None if servers is None else parse_counts(servers, "--servers"),
@@ -116,16 +149,20 @@ def plan_command(
         require_stable(snapshot)
         return system, snapshot
 
-    system, snapshot = run_step(fetch)
+    if intervals is not None:
+        system, snapshot = RunningSystem(()), _without_system(request.servers)
+    else:
+        system, snapshot = run_step(fetch)
     try:
         planning = run_plan(request, system, snapshot, Terminal(quiet=as_json), plain_console())
     except NoTrafficToPlan as error:
         log.fail(str(error))
         return EXIT_NOTHING
-    file, submitted = None, False
+    file: Path | None = None
+    submitted = None if intervals is not None else False
     if planning.made.pays or anyway:
         planning.write(file := out or state.path / "planned" / f"{planning.made.plan.id}.json")
-        if submit:
+        if submit and submitted is not None:
             run_step(lambda: _submit(state, metadata, key_file, planning.encoded))
             submitted = True
     if as_json:
@@ -137,3 +174,31 @@ def plan_command(
 
 async def _submit(state: StateDir, metadata: str | None, key_file: Path | None, plan: bytes) -> PlanStatus:
     return await (await connect(state, metadata, key_file))[1].submit(plan)
+
+
+def _interval_file(from_csv: Path | None, from_log: Path | None, mapping: str | None, held: str) -> IntervalFile | None:
+    held_ms = parse_span(held)
+    if from_csv is not None and from_log is not None:
+        raise typer.BadParameter("--from-csv or --from-log, not both")
+    if from_log is not None:
+        return IntervalFile(from_log, {}, mapping or COMBINED, held_ms)
+    if from_csv is None:
+        if mapping is not None:
+            raise typer.BadParameter("--mapping is for --from-csv and --from-log")
+        return None
+    columns = dict(part.partition("=")[::2] for part in (mapping or "").split(",") if part)
+    if unknown := [name for name, column in columns.items() if name not in COLUMNS or not column]:
+        raise typer.BadParameter(f"--mapping: {unknown[0]!r} is none of {', '.join(COLUMNS)}, each with =COLUMN")
+    return IntervalFile(from_csv, columns, None, held_ms)
+
+
+def _without_system(servers: tuple[int, ...] | None) -> Snapshot:
+    """Return a topic that is as large as DIEM begins with, placed by the hash."""
+    return Snapshot(PartitionMap(Head(max((PARTITIONS, *(servers or ()))), 0)), {})
+
+
+def _kafka(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions | None:
+    """Return the cluster that has the traffic; None if that is recorded in files."""
+    if not kafka and state.read_processes().get("traffic", {}).get("sink") != "kafka":
+        return None
+    return find_cluster(state, kafka, KafkaUser.PIPELINE).options

@@ -7,7 +7,7 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.kafka.client import connected_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.errors import KafkaUnavailable
@@ -65,3 +65,44 @@ async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> S
     return SourceLag(
         sum(end[part] - at[part] for part in parts), sum(abs(at[part] - offsets[part.partition]) for part in known)
     )
+
+
+async def recent_records(options: KafkaOptions, since_ms: int, max_bytes: int) -> list[bytes]:
+    """Return the values of the records from a time on.
+
+    Raises:
+        ConfigurationError: they have more than ``max_bytes``.
+        KafkaUnavailable: the cluster does not answer.
+    """
+    consumer = AIOKafkaConsumer(**options.client_arguments())
+    found, size = list[bytes](), 0
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            await consumer.start()
+            async with connected_client(options) as client:
+                cluster = await describe(client, options.names.traffic)
+            parts = [TopicPartition(topic.name, part) for topic in cluster.topics.values() for part in topic.partitions]
+            first = await consumer.offsets_for_times(dict.fromkeys(parts, max(since_ms, 0)))
+            end = await consumer.end_offsets(parts)
+        unread = {part: at.offset for part, at in first.items() if at is not None and at.offset < end[part]}
+        consumer.assign(list(unread))
+        for part, offset in unread.items():
+            consumer.seek(part, offset)
+        while unread:
+            async with asyncio.timeout(_TIMEOUT_S):
+                fetched = await consumer.getmany(timeout_ms=1000)
+            for part, records in fetched.items():
+                values = [record.value for record in records if record.offset < end[part] and record.value is not None]
+                found += values
+                size += sum(map(len, values))
+            if size > max_bytes:
+                raise ConfigurationError(
+                    f"{options.names.traffic} has more than {max_bytes >> 20} MiB of traffic, too much without Spark: "
+                    "`diem pipeline run`, then plan from its statistics"
+                )
+            unread = {part: at for part in unread if (at := await consumer.position(part)) < end[part]}
+    except (KafkaError, OSError, TimeoutError) as error:
+        raise KafkaUnavailable(options.bootstrap_servers, str(error) or type(error).__name__) from error
+    finally:
+        await consumer.stop()
+    return found

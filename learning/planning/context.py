@@ -1,6 +1,6 @@
 """Context of the planning commands: their options, the running system, and its metadata service."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,6 +15,7 @@ from deploy.system.description import updates_per_commit, with_children
 from deploy.system.state_dir import StateDir
 from deploy.topology import Mode
 from diem.errors import DiemError
+from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle
 from diem.process.key_ring import KeyRing
 from diem.protocol.assignment import Snapshot
@@ -121,10 +122,27 @@ def run_step(work: Callable[[], Awaitable[T]]) -> T:
 
 
 @dataclass(frozen=True, slots=True)
+class IntervalFile:
+    """A file of other people's traffic (:mod:`learning.planning.intervals`)."""
+
+    file: Path
+    columns: Mapping[str, str]
+    """Names in the header of a CSV file, where they are others."""
+    pattern: str | None
+    """Regular expression of an access log; None: a CSV file."""
+    held_ms: int
+    """Duration of an interval without an end."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRequest:
     """Options of a plan; None: derived from the traffic or the system."""
 
     traffic: Path
+    """Ignored with ``intervals`` or ``kafka``."""
+    intervals: IntervalFile | None = None
+    kafka: KafkaOptions | None = None
+    """Cluster whose traffic is read without Spark."""
     window: Window | int | None = None
     """The window, or the length in ms of the last one."""
     spark: bool | None = None

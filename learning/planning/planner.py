@@ -315,8 +315,8 @@ class PlanRun:
         except OSError as error:
             raise ConfigurationError(f"{file} cannot be written: {error.strerror or error}") from error
 
-    def print_summary(self, file: Path | None, *, submitted: bool) -> None:
-        """Print the moves of the plan, its gains, and the next command."""
+    def print_summary(self, file: Path | None, *, submitted: bool | None) -> None:
+        """Print the moves of the plan, its gains, and the next command; ``submitted`` None: without a system."""
         made = self.made
         for each in render.forecast(made.plan.report):
             self.console.print(each)
@@ -328,20 +328,22 @@ class PlanRun:
         self.terminal.info("")
         if file is None:
             text = "no plan was submitted: the current placement can stay (--anyway submits it regardless)"
+        elif submitted is None:
+            text = f"{made.plan.id} is in {file}: the partition of each endpoint is in `homes`"
         elif submitted:
             text = f"{made.plan.id} is submitted, and in {file}\nnext: {diem_command('apply', made.plan.id)}"
         else:
             text = f"{made.plan.id} is in {file}\nnext: {diem_command('apply', str(file))}"
         self.terminal.info(text)
 
-    def as_json(self, file: Path | None, *, submitted: bool) -> dict[str, Any]:
+    def as_json(self, file: Path | None, *, submitted: bool | None) -> dict[str, Any]:
         """Return the summary as one JSON object."""
         made, traffic = self.made, self.traffic
         return {
             "plan": None if file is None else made.plan.id,
             "pays": made.pays,
             "why": made.why,
-            "submitted": submitted,
+            "submitted": bool(submitted),
             "file": None if file is None else str(file),
             "window": made.plan.window,
             "events": traffic.events,

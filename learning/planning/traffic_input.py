@@ -1,17 +1,19 @@
 """Planning input: statistics of the pipeline, or a few recorded traffic files read directly."""
 
+import asyncio
 import importlib.util
 import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deploy.terminal import Terminal, amount
 from diem.errors import ConfigurationError, DiemError, FileError
+from diem.kafka.config import KafkaOptions
 from diem.protocol.traffic import BadEvent
 from diem.protocol.update import iso
 from learning.jobs.sources import complete_files
@@ -25,7 +27,8 @@ from learning.jobs.warehouse import (
     statistics_in,
     warehouse_at,
 )
-from learning.planning.context import PlanRequest
+from learning.planning.context import IntervalFile, PlanRequest
+from learning.planning.intervals import read_intervals
 from learning.spark import pipeline
 from learning.statistics import parsing, reference
 from learning.statistics.constants import DAY_MS, HISTORY_MS, MINUTE_MS
@@ -87,10 +90,10 @@ def require_planner() -> None:
 
 
 def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
-    """Read traffic from the requested folder: statistics, or a state directory's ``traffic``.
+    """Read traffic from the requested folder: statistics, or a state directory's ``traffic``; or other people's.
 
-    Of the latter, without a window, the latest statistics; else those that Spark computes for the window; else, where
-    no pipeline has run, the recorded files.
+    Of the state directory, without a window, the latest statistics; else those that Spark computes for the window;
+    else, where no pipeline has run, the recorded files, or the records of the requested cluster.
 
     Raises:
         NoTrafficToPlan: there is none.
@@ -99,6 +102,8 @@ def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
         ConfigurationError: a package is not installed, or there is too much traffic without Spark.
         DiemError: Spark failed.
     """
+    if request.intervals is not None:
+        return _from_intervals(request.intervals, terminal)
     folder = request.traffic.absolute()
     if (folder / WINDOW_FILE).is_file():
         return _from_statistics(folder)
@@ -108,6 +113,8 @@ def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
     window = request.window or HOUR_MS
     if request.spark or (request.spark is None and warehouse.sources()):
         return _from_statistics(_run_pipeline(warehouse, window, terminal, request.settings))
+    if request.kafka is not None:
+        return _from_topic(request.kafka, window)
     return _from_files(folder / "in" if (folder / "in").is_dir() else folder, window)
 
 
@@ -191,10 +198,37 @@ def _interval(folder: Path) -> tuple[float, float]:
     return start, end
 
 
+def _from_intervals(request: IntervalFile, terminal: Terminal) -> PlanningInput:
+    import numpy as np  # noqa: PLC0415  # an extra
+
+    read = read_intervals(request.file, request.columns, request.pattern, request.held_ms)
+    if skipped := read.skipped.total():
+        reasons = ", ".join(f"{reason} ({count:,})" for reason, count in read.skipped.most_common())
+        terminal.warn(f"{skipped:,} of {skipped + len(read.found):,} lines were skipped: {reasons}")
+    found = _from_reference(reference.statistics(read.arrivals(), read.window), str(request.file), [])
+    # Such files do not say how often endpoints change.
+    rate = np.ones(len(found.instance.endpoints))
+    return replace(found, instance=replace(found.instance, rate=rate, busy=None), events=len(read.found))
+
+
+def _from_topic(options: KafkaOptions, window: Window | int) -> PlanningInput:
+    from learning.jobs.traffic_topic import recent_records  # noqa: PLC0415  # its client is an extra
+
+    start = window.start if isinstance(window, Window) else _now_ms() - window
+    records = asyncio.run(recent_records(options, start - RELEVANT_MS, MAX_BYTES))
+    where = f"{options.names.traffic} at {options.bootstrap_servers}"
+    found, before = _statistics(list(_arrivals(records)), window, MAX_WINDOWS, Path(where))
+    return _from_reference(found, f"{amount(len(records), 'record')} of {where}", before)
+
+
 def _from_files(folder: Path, window: Window | int) -> PlanningInput:
+    found, files, before = read_recorded(folder, window)
+    return _from_reference(found, f"{amount(files, 'file')} in {folder}", before)
+
+
+def _from_reference(found: Statistics, source: str, before: list[Statistics]) -> PlanningInput:
     from learning.placement.instance import from_statistics  # noqa: PLC0415  # it needs numpy
 
-    found, files, before = read_recorded(folder, window)
     return PlanningInput(
         from_statistics(found),
         iso(found.window.start),
@@ -202,7 +236,7 @@ def _from_files(folder: Path, window: Window | int) -> PlanningInput:
         found.summary.events,
         found.summary.clients,
         found.summary.sets,
-        f"{amount(files, 'file')} in {folder}",
+        source,
         duplicates=found.summary.twins,
         consumed=sum(row.taken for row in found.waste),
         discarded=sum(row.discarded for row in found.waste),
@@ -258,6 +292,14 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int, 
         arrivals = list(_arrivals(_lines(files)))
     except OSError as error:
         raise TrafficUnreadable(error) from error
+    found, before = _statistics(arrivals, window, most, folder)
+    return found, len(files), before
+
+
+def _statistics(
+    arrivals: list[reference.Arrival], window: Window | int, most: int, folder: Path
+) -> tuple[Statistics, list[Statistics]]:
+    """Return the statistics of a window, and of ``most`` windows before one that is given by its length."""
     if not arrivals:
         raise NoTrafficToPlan(
             folder,
@@ -278,7 +320,7 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int, 
         raise NoTrafficToPlan(
             folder, f"from {iso(window.start)} to {iso(window.end)} no client was subscribed to anything"
         )
-    return found, len(files), before[::-1]
+    return found, before[::-1]
 
 
 MAX_REMOVED_MS: Final = 3 * DAY_MS

@@ -8,7 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from diem.errors import DiemError
+from diem.errors import ConfigurationError, DiemError
 from diem.kafka.client import admin_client
 from diem.kafka.config import KafkaOptions
 from diem.kafka.topics import ensure_traffic
@@ -17,7 +17,7 @@ from learning.jobs import tables
 from learning.jobs.checkpoint import read_offsets
 from learning.jobs.ingest import ingest
 from learning.jobs.sources import SourceLag
-from learning.jobs.traffic_topic import kafka_source, unread_records
+from learning.jobs.traffic_topic import kafka_source, recent_records, unread_records
 from learning.jobs.warehouse import Warehouse
 from tests.support.traffic import generated
 
@@ -54,6 +54,12 @@ async def test_records_are_ingested_once_and_the_lag_is_known(
     assert await unread() == SourceLag(len(events) - 100)
     assert await asyncio.to_thread(ingest, spark, source, warehouse) == len(events) - 100
     assert await unread() == SourceLag(0)
+
+    records = await recent_records(kafka_options, 0, 1 << 20)
+    assert sorted(records) == sorted([*map(encode, events), b"bad", b""])
+    assert await recent_records(kafka_options, 1 << 42, 1 << 20) == []
+    with pytest.raises(ConfigurationError, match="too much without Spark"):
+        await recent_records(kafka_options, 0, 100)
 
     read = tables.events(spark, warehouse).collect()
     assert sorted(row["id"] for row in read) == sorted(event.id for event in events)

@@ -1,5 +1,6 @@
 """Exit codes of the commands for plans."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,24 @@ async def test_autoplan_fails_a_round_with_more_clients_than_a_server_accepts(
 def test_missing_plan_file_is_not_taken_for_a_plan_name(run: Run, plan: str) -> None:
     expected = f"diem: {plan}: No such file or directory\n"
     assert run("apply", plan) == (lifecycle.EXIT_CONFIGURATION, "", expected)
+
+
+def test_traffic_of_others_is_planned_without_a_system(tmp_path: Path, run: Run) -> None:
+    lines = [f"u{client},/{client % 4}/{which},0,600" for client in range(40) for which in "ab"]
+    (file := tmp_path / "use.csv").write_text("\n".join(["who,endpoint,start,end", *lines, "u1"]))
+    options = ("--from-csv", str(file), "--mapping", "client=who", "--state-dir", str(tmp_path))
+    assert run("plan", *options)[0] == lifecycle.EXIT_FAILED, "no number of servers"
+    with brief_search():
+        code, out, err = run("plan", *options, "--servers", "2", "--anyway")
+    assert (code, err) == (lifecycle.EXIT_OK, "1 of 81 lines were skipped: no client or endpoint (1)\n")
+    assert out.splitlines()[0].startswith("80 events of 40 clients, 1970-01-01T00:00:00.000Z to ")
+    (made,) = (tmp_path / "planned").iterdir()
+    assert out.splitlines()[-1].endswith(f" is in {made}: the partition of each endpoint is in `homes`")
+    assert sorted(json.loads(made.read_bytes())["homes"]) == [f"/{pair}/{which}" for pair in range(4) for which in "ab"]
+
+
+@pytest.mark.parametrize("options", [("--mapping", "client=a"), ("--from-csv", "a", "--mapping", "who=a")])
+def test_a_mapping_names_columns_of_a_file(run: Run, options: tuple[str, ...]) -> None:
+    code, _, err = run("plan", *options)
+    assert code == lifecycle.EXIT_CONFIGURATION
+    assert "--mapping" in err

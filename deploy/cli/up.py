@@ -56,6 +56,7 @@ from diem.process.cores import usable_cores
 from diem.process.fork_server import ForkServer
 from diem.process.lifecycle import Lifecycle
 from diem.process.listeners import PortInUse
+from diem.process.modes import INSIDE_COMPOSITE
 from diem.process.ports import PortReservations
 from diem.process.settings import PROCESSES, by_process, variable
 from diem.process.tls import certificate_names, server_context
@@ -305,8 +306,9 @@ def _up(
     if options.kafka.topic is not None:
         launch.check_kafka_client(options.mode)
     state = StateDir(options.state_dir)
-    # Before anything is opened.
-    fork_server = ForkServer.start({slot.process for slot in slots} & set(PROCESSES))
+    # Before anything is opened. Composites fork from what they are themselves.
+    inside = INSIDE_COMPOSITE if options.mode.edge == "composite" else ()
+    fork_server = ForkServer.start(({slot.process for slot in slots} | {*inside}) & set(PROCESSES))
     with (
         lifecycle.private_files(),
         state.lock(),

@@ -42,6 +42,8 @@ _LATER: Final = (
     "uvicorn.protocols.websockets.auto",
 )
 """Modules that processes import only once they need them, as most systems do."""
+_HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+"""Signals that a process with an event loop handles, as a supervisor does."""
 _FIRST_OTHER: Final = 3
 """First file descriptor after the standard ones."""
 
@@ -94,7 +96,7 @@ class ForkServer:
     def start(cls, processes: Iterable[str]) -> Self | None:
         """Start the fork server, which imports the programs of ``processes``; None on systems without pidfd.
 
-        Called by a process without threads that has not opened anything.
+        Called by a process without threads, whose descriptors it does not keep.
         """
         if not _has_pidfd():
             return None
@@ -114,12 +116,11 @@ class ForkServer:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
 
-    async def spawn(self, process: str, name: str, env: Mapping[str, str], stdin: int, output: int) -> ForkedProcess:
+    async def spawn(self, process: str, env: Mapping[str, str], stdin: int, output: int) -> ForkedProcess:
         """Start a process in a session of its own; ``output`` is for both of its outputs.
 
         Args:
             process: its kind, as of ``diem run``.
-            name: shown by ps(1).
             env: its whole environment.
             stdin: descriptor of its standard input.
             output: descriptor of its outputs.
@@ -127,7 +128,7 @@ class ForkServer:
         Raises:
             NotForked: use another way.
         """
-        request = orjson.dumps({"process": process, "name": name, "env": dict(env)})
+        request = orjson.dumps({"process": process, "env": dict(env)})
         answer = await self._request(request, [stdin, output])
         try:
             return ForkedProcess(self, int(answer))
@@ -168,6 +169,9 @@ def _has_pidfd() -> bool:
 def _serve_apart(link: socket.socket, processes: Iterable[str]) -> NoReturn:
     try:
         os.setsid()  # Ctrl-C is for the supervisor
+        signal.set_wakeup_fd(-1)
+        for number in _HANDLED:
+            signal.signal(number, signal.SIG_DFL)
         os.closerange(_FIRST_OTHER, link.fileno())
         os.closerange(link.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
         _set_standard(os.open(os.devnull, os.O_RDWR), os.open(os.devnull, os.O_RDWR))
@@ -207,13 +211,13 @@ def _fork(link: socket.socket, request: Mapping[str, Any], stdin: int, output: i
     pid = os.fork()
     if pid == 0:
         link.close()
-        _become(request["process"], request["name"], request["env"], stdin, output)
+        _become(request["process"], request["env"], stdin, output)
     os.close(stdin)
     os.close(output)
     return pid
 
 
-def _become(process: str, name: str, env: Mapping[str, str], stdin: int, output: int) -> NoReturn:
+def _become(process: str, env: Mapping[str, str], stdin: int, output: int) -> NoReturn:
     code = lifecycle.EXIT_UNEXPECTED
     try:
         os.setsid()
@@ -221,7 +225,6 @@ def _become(process: str, name: str, env: Mapping[str, str], stdin: int, output:
         os.environ.clear()
         os.environ.update(env)
         time.tzset()
-        setproctitle(f"diem {name}")
         code = start(process)
     finally:
         # Without unwinding: the frames below are the supervisor's.

@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from setproctitle import setproctitle
+
 from diem.errors import DiemError
 from diem.process.imports import prepare_imports
 from diem.process.settings import ProcessSettings, package_of, settings_of
@@ -48,6 +50,7 @@ def start(name: str) -> int:
         for line in str(error).splitlines():
             log.fail(line)
         return lifecycle.EXIT_CONFIGURATION
+    setproctitle(f"diem {settings.process_name}")  # forked, it has the command line of its supervisor
     gc.enable()  # see prepare_imports
     return lifecycle.run(settings, chosen.main)
 

@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import socket
+import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -103,9 +104,10 @@ async def spawn(spec: Spec, stdin: int, hung_after_s: float, fork_server: ForkSe
     output = log if log is not None else None if spec.inherit else DEVNULL
     env = {**spec.env, WANTED: str(round(hung_after_s * 1_000_000))}
     try:
-        if fork_server is not None and spec.process is not None and log is not None:
+        if fork_server is not None and spec.process is not None and output != DEVNULL:
             with contextlib.suppress(NotForked):
-                return await fork_server.spawn(spec.process, spec.name, env, stdin, log)
+                to = sys.stderr.fileno() if output is None else output
+                return await fork_server.spawn(spec.process, env, stdin, to)
         return await asyncio.create_subprocess_exec(
             *spec.argv,
             env=env,

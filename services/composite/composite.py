@@ -14,6 +14,7 @@ import structlog
 from diem.errors import ConfigurationError
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process.auth import SharedKey
+from diem.process.fork_server import ForkServer
 from diem.process.key_ring import KeyRing
 from diem.process.supervisor import ChildEvent, Spec, Supervisor
 from diem.process.watchdog import HUNG_AFTER_S
@@ -91,6 +92,7 @@ class Composite:
         seconds: time for each stage of children to stop when pairs are removed.
         launch: returns the command line of a child.
         hung_after_s: seconds without a heartbeat after which a child is killed.
+        fork_server: starts the children; without one, each is a program.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Composite:
         launch: Launch = launch,
         *,
         hung_after_s: float = HUNG_AFTER_S,
+        fork_server: ForkServer | None = None,
     ) -> None:
         self._children = children
         self._poller = poller
@@ -109,7 +112,7 @@ class Composite:
         self._launch = launch
         self._changed = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._supervisor = Supervisor([], on_event=self._on_event, hung_after_s=hung_after_s)
+        self._supervisor = Supervisor([], on_event=self._on_event, hung_after_s=hung_after_s, fork_server=fork_server)
         self._initial = frozenset(child.name for child in children(pairs))
         self._known: dict[str, Child] = {}
         self._stopping = False
@@ -218,7 +221,7 @@ class Composite:
     def _spec(self, child: Child) -> Spec:
         # A variable without the name of a process is the composite's own here, such as its port.
         env = {name: value for name, value in os.environ.items() if name.upper() not in OWN} | dict(child.env)
-        return Spec(child.name, self._launch(child), env, stage=child.stage, inherit=True)
+        return Spec(child.name, self._launch(child), env, stage=child.stage, inherit=True, process=child.process)
 
     def _on_event(self, event: ChildEvent) -> None:
         if event.kind != "started":

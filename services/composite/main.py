@@ -14,11 +14,12 @@ from diem.links import refused_peers, unix_sockets
 from diem.links.health import health_service
 from diem.links.internal import InternalListener
 from diem.process import metrics, security_log
+from diem.process.fork_server import ForkServer
 from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import CANCEL_GRACE_S, Lifecycle
 from diem.process.listeners import check_bind
 from diem.process.metrics import Sample
-from diem.process.modes import EDGE
+from diem.process.modes import EDGE, INSIDE_COMPOSITE
 from diem.process.ports import PersistedPorts, PortReservations
 from diem.process.private_files import make_private_directory
 from diem.process.tls import internal_tls
@@ -35,6 +36,7 @@ ORPHAN_TIMEOUT_S: Final = 3.0
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Run the children until stopped, then stop them in order."""
     started = time.monotonic()
+    fork_server = ForkServer.start(INSIDE_COMPOSITE)
     key = KeyRing.load(settings.internal_key_file)
     check_bind(settings.host, authenticated=settings.access_decided, what="client listener")
     # Raise errors in the Kafka settings before a child does.
@@ -53,6 +55,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         StatusPoller(key, settings.time_factor),
         seconds,
         hung_after_s=HUNG_AFTER_S * settings.time_factor,
+        fork_server=fork_server,
     )
     internal = InternalListener(
         settings.internal_host,
@@ -95,6 +98,8 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             finally:
                 internal.stop()
                 await composite.stop(0)
+                if fork_server is not None:
+                    fork_server.close()
 
 
 def _plan(settings: Settings, port: int) -> CompositePlan:

@@ -2,9 +2,9 @@
 
 Imports are three quarters of the CPU time that a process takes to start, and a run of all tests starts a thousand. So
 one process of a run has imported everything, and forks. In tests, ``asyncio`` starts ``python -m deploy ...`` and the
-others of ``MODULES`` this way, and so do ``diem up`` and composites that were started this way; whatever else is run is
-executed as usual. A forked process has its own environment, directory, standard streams and signal handlers, and all
-that it shares with the others are imported modules. It is a child of the fork server, which reports its end.
+others of ``MODULES`` this way, and so do processes that were started this way; whatever else is run is executed as
+usual. A forked process has its own environment, directory, standard streams and signal handlers, and all that it shares
+with the others are imported modules. It is a child of the fork server, which reports its end.
 
 Tests of the start itself take the fixture ``executed_processes``.
 """
@@ -40,12 +40,11 @@ from diem.process.imports import skip_sniffio
 
 ROOT: Final = Path(__file__).parents[2]
 DIEM: Final = "deploy"
-CHILD: Final = "diem.process.program"
 FAKED_COMPOSITE: Final = "tests.unit.services.composite.faked_composite"
 FILE_WORKER: Final = "services.data.files.worker"
 MODULES: Final = frozenset(
     {
-        *(DIEM, CHILD, FILE_WORKER),
+        *(DIEM, FILE_WORKER),
         *(FAKED_COMPOSITE, "tests.load.attackers", "tests.load.clients", "tests.support.swallowing"),
     }
 )
@@ -413,13 +412,10 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
     time.tzset()
     tempfile.tempdir = None
     from deploy.cli import app  # noqa: PLC0415
-    from diem.process.program import start  # noqa: PLC0415
 
     module, *arguments = request["argv"][2:]
     sys.argv = [module, *arguments]
     if module == DIEM:
         app()
-    if module == CHILD:
-        sys.exit(start(arguments[0]))
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     sys.exit()

@@ -4,6 +4,7 @@ import functools
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 
 from diem.process import lifecycle, ports
@@ -15,7 +16,8 @@ CHILD_PORTS: Final = 40
 _FAKE: Final = Path(__file__).with_name("fake_child.py")
 
 if __name__ == "__main__":
-    # Before both are used.
+    # Before they are used.
+    vars(module)["ForkServer"] = SimpleNamespace(start=lambda _processes: None)
     vars(module)["Composite"] = functools.partial(
         Composite, launch=lambda child: (sys.executable, str(_FAKE), child.process)
     )

@@ -293,8 +293,8 @@ async def _start_tls(
 
 def _is_gone(connection: socket.socket) -> bool:
     """Return whether the peer has closed a connection."""
-    if connection.family is socket.AF_UNIX:
-        return False
+    if connection.family is socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
+        return False  # Linux alone has it in this form
     state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
     return state[0] != _ESTABLISHED
 

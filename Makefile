@@ -95,7 +95,7 @@ sbom: $(VENV)/audit/.installed | $(NODE_AFTER)
 	@rm -rf build/sbom && mkdir -p build/sbom
 	@for name in $(SHIPPED); do $(AUDIT)/cyclonedx-py requirements --short-PURLs -o build/sbom/$$name.json requirements/$$name.txt; done
 	@cd client && ../deploy/install/node.sh npm sbom --package-lock-only --sbom-format cyclonedx > ../build/sbom/page.json
-	@$(PY) requirements/sbom.py build/sbom.cdx.json "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
+	@$(PY) -m requirements.sbom build/sbom.cdx.json "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
 	  build/sbom/*.json $(wildcard */*/jars.lock learning/spark/wheel/jars.lock)
 
 check: install-test install-spark $(MODULES)

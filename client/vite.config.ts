@@ -15,6 +15,7 @@ export default defineConfig({
   },
   build: {
     target: "es2022",
+    license: { fileName: "licenses.md" }, // of what the page contains
     cssTarget: ["chrome123", "firefox120", "safari17.5"], // light-dark() as it is written
     modulePreload: { polyfill: false },
     rolldownOptions: {

@@ -1,16 +1,44 @@
 """Joins bills of materials and lists of jars: ``sbom.py OUTPUT VERSION INPUT...`` (``make sbom``).
 
 An input is a CycloneDX document or a ``jars.lock``. Reproducible: no times and random numbers in the output.
-Dependencies between packages are kept if the tool reports them, as only npm's does.
+Dependencies between packages are kept if the tool reports them, as only npm's does. Licences: ``licences.toml``.
 """
 
 import json
 import sys
+import tomllib
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from diem.errors import DISTRIBUTION
 
 KEPT = ("type", "group", "name", "version", "scope", "purl", "hashes", "licenses")
+ACCEPTED: Final = tomllib.loads(Path(__file__).with_name("licences.toml").read_text(encoding="utf-8"))
+_LICENCES: Final = {
+    (kind, name): licence for kind in ("pypi", "maven") for licence, names in ACCEPTED[kind].items() for name in names
+}
+
+
+class NotAccepted(Exception):
+    """A package has a licence that ``licences.toml`` does not list, or is not listed there."""
+
+
+def licences(component: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the licences of a component as CycloneDX lists them. Raises ``NotAccepted``."""
+    kind, _, path = unquote(component["purl"]).removeprefix("pkg:").partition("/")
+    if kind == "npm":
+        own: list[dict[str, Any]] = component.get("licenses", [])
+        if not own or any(each.get("license", {}).get("id") not in ACCEPTED["npm"]["accepted"] for each in own):
+            raise NotAccepted(
+                f"{component['purl']} has the licence {own}: review it, then list it in requirements/licences.toml"
+            )
+        return own
+    *groups, name = path.partition("@")[0].split("/")
+    for key in (":".join([*groups, name]), *groups):
+        if expression := _LICENCES.get((kind, key)):
+            return [{"expression": expression}]
+    raise NotAccepted(f"{component['purl']} is new: review its licence, then list it in requirements/licences.toml")
 
 
 def jar(coordinate: str, sha256: str) -> dict[str, Any]:
@@ -37,17 +65,18 @@ def join(version: str, inputs: list[str]) -> dict[str, Any]:
         else:
             found = [jar(*line.split()) for line in text.splitlines() if line[:1] not in {"#", ""}]
         for component in found:
-            kept = {key: component[key] for key in KEPT if component.get(key)}
+            kept = {key: component[key] for key in KEPT if component.get(key)} | {"licenses": licences(component)}
             known = components.setdefault(component["purl"], {"bom-ref": component["purl"], **kept})
             if known.get("hashes") != kept.get("hashes"):
                 known.pop("hashes", None)  # of several files, for different processors, none is the package
-    root = f"pkg:generic/diem@{version}"
+    root = f"pkg:pypi/{DISTRIBUTION}@{version}"
+    product = {"type": "application", "bom-ref": root, "name": DISTRIBUTION, "version": version, "purl": root}
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": {"type": "application", "bom-ref": root, "name": "diem", "version": version}},
+        "metadata": {"component": product | {"licenses": [{"license": {"id": "Apache-2.0"}}]}},
         "components": [components[purl] for purl in sorted(components)],
         "dependencies": [{"ref": purl, "dependsOn": sorted(needs)} for purl, needs in sorted(edges.items()) if needs],
     }
@@ -55,6 +84,9 @@ def join(version: str, inputs: list[str]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     output, version, *files = sys.argv[1:]
-    document = join(version, [Path(file).read_text(encoding="utf-8") for file in files])
+    try:
+        document = join(version, [Path(file).read_text(encoding="utf-8") for file in files])
+    except NotAccepted as error:
+        sys.exit(str(error))
     Path(output).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(f"{output}: {len(document['components'])} packages\n")

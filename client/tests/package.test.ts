@@ -54,9 +54,9 @@ afterAll(() => rmSync(home, { recursive: true, force: true }));
 
 const run = (command: string, args: string[], cwd = home): string => execFileSync(command, args, { cwd, encoding: "utf8", stdio: "pipe" });
 
-test("modules with their types, a README, and nothing else", () => {
+test("modules with their types, README, licence, and nothing else", () => {
   const modules = files.filter((path) => path.startsWith("dist/sdk/"));
-  expect(files.filter((path) => !modules.includes(path)).sort()).toEqual(["README.md", "package.json"]);
+  expect(files.filter((path) => !modules.includes(path)).sort()).toEqual(["LICENSE", "NOTICE", "README.md", "package.json"]);
   for (const path of modules) expect(path).toMatch(/\.(js|d\.ts)$/);
   for (const path of modules.filter((path) => path.endsWith(".js"))) expect(modules).toContain(path.replace(".js", ".d.ts"));
   const { dependencies, sideEffects } = JSON.parse(readFileSync(join(home, "node_modules/diem-client/package.json"), "utf8")) as Record<string, unknown>;
@@ -98,9 +98,9 @@ test("the types are right for whoever imports ES modules", async () => {
   expect(others).toEqual([]);
 });
 
-test("its description leaves the licence to whoever publishes it", () => {
+test("its description has name and licence", () => {
   const described = JSON.parse(readFileSync(join(home, "node_modules/diem-client/package.json"), "utf8")) as Record<string, unknown>;
-  expect(described).toMatchObject({ name: "diem-client", type: "module", license: "UNLICENSED" });
+  expect(described).toMatchObject({ name: "diem-client", type: "module", license: "Apache-2.0" });
   expect(described).not.toHaveProperty("private"); // `npm publish` would refuse it
 });
 

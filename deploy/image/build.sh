@@ -63,7 +63,8 @@ buildah config --user 10001:10001 --workingdir /var/lib/diem --stop-signal SIGTE
   --entrypoint '["diem"]' --cmd --help \
   --env PATH=/opt/diem/bin:/usr/bin:/bin --env PYTHONDONTWRITEBYTECODE=1 --env DIEM_STATE_DIR=/var/lib/diem \
   --env XDG_CACHE_HOME=/opt/diem/cache \
-  --label org.opencontainers.image.title=diem --label "org.opencontainers.image.version=${name##*:}" "$container"
+  --label org.opencontainers.image.title=diem --label org.opencontainers.image.licenses=Apache-2.0 \
+  --label "org.opencontainers.image.version=${name##*:}" "$container"
 buildah umount "$container" >/dev/null
 buildah commit --quiet "$container" "$name" >/dev/null
 echo "$name"

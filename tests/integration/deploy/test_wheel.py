@@ -96,6 +96,9 @@ def test_wheel_has_the_page_and_the_presets_and_no_tests(wheel: Path) -> None:
     page = {name.removeprefix("services/data/page/") for name in names if name.startswith("services/data/page/")}
     assert {"index.html", "diem.js", "login.html"} <= page
     assert "services/data/files/presets/smard.toml" in names
+    assert "uplot" in zipfile.ZipFile(wheel).read("services/data/page/licenses.md").decode()
+    licences = {name.partition(".dist-info/licenses/")[2] for name in names if ".dist-info/licenses/" in name}
+    assert licences == {"LICENSE", "NOTICE"}
     assert any(re.fullmatch(r"assets/page-.+\.js", name) for name in page)
     assert not [name for name in names if name.startswith(("tests/", "client/", "services/data/page/sdk/"))]
 

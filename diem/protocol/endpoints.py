@@ -18,7 +18,9 @@ MAX_COVERAGES = 1024
 CANARY = "/canary/"
 """Prefix of the endpoints of ``diem canary``, excluded from the catalogue and recorded traffic."""
 
-PATTERN = r"(?:/[A-Za-z0-9._~!$'()*+,;=:@-]+)+/?"
+CHARACTERS = r"A-Za-z0-9._~!$'()*+,;=:@-"
+"""Those of a segment, for a set of a regular expression."""
+PATTERN = rf"(?:/[{CHARACTERS}]+)+/?"
 """Regular expression of names; those that match can still be too long, or have a ``.`` or ``..`` segment."""
 
 _NAME = re.compile(PATTERN)

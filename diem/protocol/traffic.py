@@ -36,7 +36,8 @@ def _canonical() -> str:
         return f"{item}(?:,{item}){{0,{most - 1}}}+"
 
     count = "(?:0|[1-9][0-9]{0,14})"
-    name = rf'"(?=[^"]{{1,{names.MAX_NAME_BYTES}}}")(?![^"]*/\.){names.PATTERN}"'
+    # As ``names.PATTERN`` without segments that begin with a dot, in one pass.
+    name = rf'"(?=[^"]{{1,{names.MAX_NAME_BYTES}}}")(?:/(?!\.)[{names.CHARACTERS}]++)++/?"'
     common = rf'"id":"{_ID.pattern}","time":{count},"edge":"{_EDGE.pattern}"'
     client = rf'"client":"{_PSEUDONYM.pattern}","connection":"{_PSEUDONYM.pattern}"'
     endpoints = rf'"endpoints":\[{some(name, MAX_NAMES)}\]'

@@ -80,7 +80,7 @@ def run_command(
         int, typer.Option(min=MIN_KEEP_DAYS, help="Days to keep rows in the tables.")
     ] = DEFAULT_KEEP_DAYS,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep reading until Ctrl-C, without computing statistics.")
+        bool, typer.Option("--follow", help="Keep reading until Ctrl-C, and replace the statistics after batches.")
     ] = False,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between batches (with --follow).")] = 60.0,
     statistics: Annotated[bool, typer.Option("--statistics/--no-statistics", help="Compute the statistics.")] = True,
@@ -98,7 +98,9 @@ def run_command(
         raise typer.BadParameter(f"--source is kafka, files or none, not {source}")
     if name is not None and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) is None:
         raise typer.BadParameter("--name has letters, digits, '.', '_' and '-'")
-    wanted = None if follow or not statistics else pipeline.WindowOptions(parse_window(window, begin, end), name)
+    if follow and (begin, end) != (None, None):
+        raise typer.BadParameter("--follow goes with --window: its statistics are of the last one")
+    wanted = pipeline.WindowOptions(parse_window(window, begin, end), name) if statistics else None
     state = StateDir(state_dir)
     chosen = _source(source, state, folder, kafka)
     # Records of a topic are not removed.

@@ -136,6 +136,8 @@ def _defaults(options: SparkOptions, master: str) -> dict[str, str]:
         "spark.jars": ",".join(str(jar) for jar in options.jars),
         # Queries are written for the number of partitions that their input needs, and name the joins that broadcast.
         "spark.sql.adaptive.enabled": "false",
+        # Rows of a few days and tables need no sort before they are written.
+        "spark.sql.maxConcurrentOutputFileWriters": "8",
         # For each column of a query, PySpark would send the JVM its line in our code: half of all calls.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",

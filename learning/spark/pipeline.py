@@ -4,10 +4,11 @@ import asyncio
 import importlib.util
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from learning.jobs.checkpoint import read_offsets
 from learning.jobs.erasure import Erased
 from learning.jobs.sources import FileSource, SourceLag, TopicSource, unread_files
 from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings, is_local, master_of
-from learning.jobs.warehouse import Warehouse, read_window, warehouse_at
+from learning.jobs.warehouse import NoTraffic, Warehouse, all_statistics, read_window, warehouse_at
 from learning.spark.jars import JARS
 from learning.statistics.model import duplicate_recorders_warning
 from learning.statistics.window import Window
@@ -73,6 +74,8 @@ def run(
 ) -> Path | None:
     """Read recorded traffic, then compute statistics; return the folder of the statistics, if requested.
 
+    While following, statistics are computed after batches, and that never ends by itself.
+
     Raises:
         NoSpark: PySpark or Java is not installed.
         DiskNotShared: Spark runs on a cluster, and its workers do not have the warehouse.
@@ -83,13 +86,20 @@ def run(
     with _spark(here, terminal, settings, None if reading is None else reading.source) as (spark, proof):
         from learning.jobs import ingest, statistics  # noqa: PLC0415  # with PySpark, see find_java
 
+        def compute(window: Window | int, name: str | None) -> Path:
+            found = statistics.last_window(here, window) if isinstance(window, int) else window
+            with terminal.counting("computing statistics"):
+                folder = statistics.compute(spark, here, found, name, terminal.warn)
+            _print_statistics(folder, terminal)
+            return folder
+
         if reading is not None:
-            with _shown(here, reading, terminal) as on_batch:
+            with _shown(here, reading, terminal) as show:
                 lines = ingest.ingest(
                     spark,
                     reading.source,
                     here,
-                    on_batch,
+                    show if reading.follow_s is None or wanted is None else _follow(here, wanted, compute, show),
                     follow_s=reading.follow_s,
                     remove=reading.remove,
                     keep_days=reading.keep_days,
@@ -97,14 +107,50 @@ def run(
                 )
             terminal.info(f"read {lines:,} lines of {reading.source.where}")
         if wanted is not None:
-            window = wanted.window
-            if isinstance(window, int):
-                window = statistics.last_window(here, window)
-            with terminal.counting("computing statistics"):
-                folder = statistics.compute(spark, here, window, wanted.name, terminal.warn)
-            _print_statistics(folder, terminal)
-            return folder
+            return compute(wanted.window, wanted.name)
     return None
+
+
+CURRENT: Final = "current"
+"""Name of statistics that following replaces, until the end of their window."""
+_BUSY_SHARE: Final = 0.1
+"""Largest share of the time that statistics are computed while following."""
+
+
+def _follow(
+    here: Warehouse,
+    wanted: WindowOptions,
+    compute: "Callable[[Window | int, str | None], Path]",
+    show: "Callable[[CommittedBatch], None]",
+    clock: Callable[[], float] = time.monotonic,
+) -> "Callable[[CommittedBatch], None]":
+    """Return a function that shows a batch, then computes the statistics of the last window, unless just computed.
+
+    They replace those of before. When no kept statistics are of the window or later, they are kept.
+    """
+    due = clock()
+
+    def on_batch(batch: "CommittedBatch") -> None:
+        nonlocal due
+        show(batch)
+        if (begun := clock()) < due:
+            return
+        with suppress(NoTraffic):
+            folder = compute(wanted.window, wanted.name or CURRENT)
+            if wanted.name is None:
+                _keep(here, folder)
+        due = clock() + (clock() - begun) / _BUSY_SHARE
+
+    return on_batch
+
+
+def _keep(here: Warehouse, current: Path) -> None:
+    """Give the current statistics the name of their window, if the last kept ones are of a window before."""
+    window = read_window(current)
+    kept = [read_window(each)["to"] for each in all_statistics(here) if each != current]
+    if not kept or str(max(map(str, kept))) <= str(window["from"]):
+        end = datetime.fromisoformat(str(window["to"]))
+        current.rename(current.with_name(f"{end:%Y%m%d-%H%M%S}"))
 
 
 def run_usage(here: Warehouse, days: tuple[date, date], terminal: Terminal, settings: SparkSettings) -> Path:

@@ -130,7 +130,7 @@ def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_
     run = Run(cluster, cluster.shared)
     arrivals = record(run)
 
-    driver = run.diem("--no-statistics", "--keep")
+    driver = run.diem("--follow", "--every", "0.1", "--keep")
     run.kill_in_batch(driver, executor=False)
     assert (run.ends(driver), "Spark's JVM died: run it again" in run.said) == (1, True), run.said
     driver = run.start(*cluster.submit(), cluster_driver.__file__, str(cluster.shared))

@@ -28,10 +28,10 @@
 
 enum { WAITING, CONNECTING, OPEN, LIVE, LEAVING, UNUSED };
 enum { PEEK = 128, NAMES = 100, MAX_NAME = 32, MAX_INPUT = 1 << 14, VERSIONS = 1 << 13, SAMPLES = 1 << 16, CODES = 5000, NEWEST = 256,
-       ROUNDS = 16 };
+       ROUNDS = 16, DIALS = 64 };
 
 static const double BASE_S = 0.5, CAP_S = 30, WELCOME_S = 10, SILENCE_S = 8, STABLE_S = 60, SETTLED_S = 10, BOUND_S = 1, SWEEP_S = 0.002,
-                    LOOK_S = 0.01, CHECK_S = 0.25, LEFT_S = 2;
+                    LOOK_S = 0.004, CHECK_S = 0.25, LEFT_S = 2;
 
 struct client {
     int fd, failures, replies;  /* `subscribed` that are missing */
@@ -51,7 +51,7 @@ static struct seen { long version; int have; double first, last; } versions[VERS
 static struct newest { long version; double at; } newest[NEWEST];
 static int version_count, newest_count;
 
-static int poller, port, count, net, buffer, wanted, live, stale;
+static int next_look, poller, port, count, net, buffer, wanted, live, stale;
 static const char *path;
 static char stem[MAX_NAME] = "/", judged[MAX_NAME + 32];
 static size_t judged_length;
@@ -257,7 +257,7 @@ static void sweep(void) {
             else if (size < 0 && errno == EAGAIN) continue;
             else if (dues[number].state == LEAVING) dial_again(number, 0);
             else {
-                if (dues[number].state == LIVE) closes[1006]++;
+                closes[dues[number].state == LIVE ? 1006 : 0]++; /* 0: before it was live */
                 fail(number);
             }
         }
@@ -299,15 +299,20 @@ static void look(void) {
         if (dues[number].state == LIVE) leave(number);
     }
     if (live == count) return;
-    for (int i = 0; i < count; i++)
+    /* A few at once: requests must not wait for the dials of others. */
+    for (int looked = 0, dials = 0; looked < count && dials < DIALS; looked++) {
+        int i = next_look = (next_look + 1) % count;
         if (dues[i].at <= time_now) {
-            if (dues[i].state == WAITING) dial_now(i);
-            else if (dues[i].state == LEAVING) dial_again(i, 0);
+            if (dues[i].state == WAITING) {
+                dial_now(i);
+                dials++;
+            } else if (dues[i].state == LEAVING) dial_again(i, 0);
             else if (dues[i].state == CONNECTING || dues[i].state == OPEN) {
                 unanswered++;
                 fail(i);
             }
         }
+    }
 }
 
 static int is_judged(int number) {

@@ -72,6 +72,12 @@ DRAINED_PER_S: Final = 500
 ADMITTED_PER_S: Final = 2000
 """Clients that such a server can admit a second (``make bench-scale``)."""
 DRAIN_STEP_S: Final = 0.1
+MAX_PENDING_HANDSHAKES: Final = 1024
+"""Maximum number of connections without a request; each has 10 s to send it."""
+ACCEPTED_AHEAD: Final = MAX_PENDING_HANDSHAKES - 256
+"""From so many on, others wait; those of one turn are still being accepted then."""
+REQUEST_AFTER_S: Final = 0.25
+"""Time in which a client's request follows, after a connection over a slow network."""
 REMEMBERED_CALLERS: Final = 4096
 """Addresses with their rights: those of long polls come again and again."""
 MAX_REMEMBERED_SOURCE: Final = 256
@@ -475,8 +481,8 @@ class Edge:
         """Subscriptions of long polls."""
         self.gathering: list[Callable[[], None]] = []
         """Answers of those with news, which gather more for some milliseconds."""
-        self.pending_handshakes: dict[PendingConnection, None] = {}
-        """Connections without a request yet, oldest first."""
+        self.pending_handshakes: dict[PendingConnection, float] = {}
+        """Connections without a request yet, oldest first, with the times since when."""
         self._ready = False
         self.on_readiness: Callable[[bool], None] = lambda _ready: None
         """Called when :attr:`ready` has changed."""
@@ -501,6 +507,16 @@ class Edge:
         changed, self._ready = ready is not self._ready, ready
         if changed:
             self.on_readiness(ready)
+
+    def awaits_requests(self) -> bool:
+        """Return whether connections must wait in the kernel's queue, because many others have yet to send a request.
+
+        In a herd they are accepted sooner than requests arrive. A connection that had time for it gives way instead.
+        """
+        pending = self.pending_handshakes
+        if len(pending) < ACCEPTED_AHEAD:
+            return False
+        return asyncio.get_running_loop().time() - next(iter(pending.values())) < REQUEST_AFTER_S
 
     def publish_status(self, *, live: bool, since: str) -> None:
         """Send a changed ``status`` to every client; later ones get it after their ``welcome``."""

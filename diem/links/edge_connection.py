@@ -18,7 +18,7 @@ from diem.links import compression, http_updates
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused, bearer_tokens
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
-from diem.links.edge import Edge, fetch_window_ms
+from diem.links.edge import MAX_PENDING_HANDSHAKES, Edge, fetch_window_ms
 from diem.links.health import health_reply
 from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import ServerConnection
@@ -35,8 +35,6 @@ from diem.tokens.claims import Claims
 _PING: Final = b"\x89\0"
 _SUBPROTOCOLS: Final = (Subprotocol(messages.SUBPROTOCOL),)
 MAX_CHUNK_BYTES: Final = 8 * 1024
-MAX_PENDING_HANDSHAKES: Final = 1024
-"""Maximum number of connections without a request; each has 10 s to send it."""
 PATH: Final = "/ws"
 ALIVE_PATH: Final = "/livez"
 KNOWN_CODES: Final = frozenset(Close) | {1005, 1006}
@@ -73,7 +71,7 @@ class EdgeConnection(AdmittedClient, ServerConnection):
             self._edge.refused[0] += 1
             security_log.record(SecurityEvent.HANDSHAKE_REFUSED, address=oldest.peer, code=0, detail="no request")
             oldest.abort()
-        pending[self] = None
+        pending[self] = asyncio.get_running_loop().time()
 
     def on_request(self, request: Request) -> None:
         """Admit the client, or refuse it with 400, 401, 403, 404, 429 or 503."""

@@ -178,6 +178,7 @@ class Listener:
             for a client that does not read; None: the kernel's default.
         tls: the certificate of the listener; None: connections are not encrypted.
         handshakes: admission of TLS handshakes; None: the usual limits of a public listener.
+        is_busy: returns whether connections must wait in the kernel's queue now.
     """
 
     def __init__(
@@ -188,6 +189,7 @@ class Listener:
         send_buffer: int | None = None,
         tls: ServerTls | None = None,
         handshakes: HandshakeLimiter | None = None,
+        is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         if send_buffer is not None:
             for sock in sockets:
@@ -196,6 +198,7 @@ class Listener:
         self._factory = factory
         self._tls = tls
         self._handshakes = handshakes
+        self._is_busy = is_busy
         self._acceptors: list[BatchAcceptor] = []
 
     @property
@@ -206,7 +209,7 @@ class Listener:
     def start(self) -> None:
         """Start accepting connections; needs a running loop."""
         for sock in self._sockets:
-            self._acceptors.append(BatchAcceptor(sock, self._factory, self._tls, self._handshakes))
+            self._acceptors.append(BatchAcceptor(sock, self._factory, self._tls, self._handshakes, self._is_busy))
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
@@ -231,6 +234,8 @@ TLS_BATCH: Final = 16
 """The same with TLS, whose handshake takes 1 to 3 ms."""
 EXHAUSTED_PAUSE_S: Final = 1.0
 """Pause of accepting when out of file descriptors or buffers."""
+BUSY_PAUSE_S: Final = 0.005
+"""Pause of accepting while the process has enough."""
 MAX_TLS_HANDSHAKES: Final = 1024
 """TLS handshakes in progress, each for at most :data:`HANDSHAKE_TIMEOUT_S`; beyond, the oldest is aborted."""
 _GONE_IN_BATCH: Final = 16
@@ -312,11 +317,13 @@ class BatchAcceptor:
         make_protocol: Callable[[], asyncio.Protocol],
         tls: ServerTls | None = None,
         handshakes: HandshakeLimiter | None = None,
+        is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._listener = listener
         self._make_protocol = make_protocol
         self._tls = tls
         self._handshakes = handshakes or HandshakeLimiter("public")
+        self._is_busy = is_busy
         self._loop = asyncio.get_running_loop()
         self._opening: dict[asyncio.Task[bool], None] = {}
         """Connections that are being opened, the oldest first."""
@@ -342,6 +349,9 @@ class BatchAcceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
+        if self._is_busy():
+            self._pause_for(BUSY_PAUSE_S)
+            return
         left = _GONE_IN_BATCH * (ACCEPT_BATCH if self._tls is None else TLS_BATCH)
         while left > 0:
             try:
@@ -353,8 +363,7 @@ class BatchAcceptor:
                     raise
                 if error.errno != _PAUSED:
                     _logger.warning("no connection can be accepted now", error=error.strerror)
-                self._loop.remove_reader(self._listener)
-                self._pause = self._loop.call_later(EXHAUSTED_PAUSE_S, self._start)
+                self._pause_for(EXHAUSTED_PAUSE_S)
                 return
             if _is_gone(connection):
                 # It gave up in the queue. Serving such clients first, an overloaded process would serve no others.
@@ -372,6 +381,10 @@ class BatchAcceptor:
             opening = self._loop.create_task(self._open(connection))
             self._opening[opening] = None
             opening.add_done_callback(partial(self._opened, connection, address))
+
+    def _pause_for(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listener)
+        self._pause = self._loop.call_later(seconds, self._start)
 
     def _may_begin(self, address: str) -> bool:
         """Return whether a TLS handshake may begin, making room for it."""

@@ -64,6 +64,7 @@ class PublicListener:
             send_buffer=SEND_BUFFER_BYTES,
             tls=tls,
             handshakes=self._handshakes,
+            is_busy=self._edge.awaits_requests,
         )
 
     def _on_readiness(self, ready: bool) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from diem.fanout.feed_hub import FeedHub
 from diem.links import connection as base_connection
+from diem.links import edge as edge_module
 from diem.links import edge_connection
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService, Subscriber
 from diem.links.edge_connection import EdgeConnection
@@ -326,6 +327,23 @@ async def test_compression_is_not_negotiated_where_it_is_off(edge: tuple[Edge, i
     assert head.startswith(b"HTTP/1.1 101 ")
     assert b"sec-websocket-extensions" not in head.lower()
     writer.close()
+
+
+async def test_connections_wait_while_many_others_had_no_time_for_a_request(
+    edge: tuple[Edge, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, port = edge
+    monkeypatch.setattr(edge_module, "ACCEPTED_AHEAD", 2)
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    await until(lambda: len(served.pending_handshakes) == 2)
+    begun = max(served.pending_handshakes.values())
+    served.pending_handshakes.update(dict.fromkeys(served.pending_handshakes, begun + PATIENCE_S))
+    assert served.awaits_requests()
+    served.pending_handshakes.update(dict.fromkeys(served.pending_handshakes, begun - edge_module.REQUEST_AFTER_S))
+    assert not served.awaits_requests()
+    for _, each in silent:
+        each.close()
+    await until(lambda: not served.pending_handshakes)
 
 
 async def test_silent_web_socket_connections_are_bounded_and_the_oldest_gives_way(

@@ -88,6 +88,20 @@ async def test_clients_that_gave_up_in_the_queue_are_closed_unserved_beside_a_ba
     assert Counting.made == ACCEPT_BATCH - 12
 
 
+async def test_connections_wait_in_the_queue_while_the_process_has_enough(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "BUSY_PAUSE_S", 0.001)
+    looks = iter([True, True])
+    counted = Listener(listener)
+    acceptor = BatchAcceptor(counted, Counting, is_busy=lambda: next(looks, False))  # type: ignore[arg-type]  # as above
+    (client,) = await dial(listener, 1)
+    await until_made(1)
+    assert next(looks, None) is None
+    acceptor.stop()
+    client.close()
+
+
 async def test_without_descriptors_it_is_tried_again_later(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,9 +6,9 @@ The rules of docs/protocol.md section 4 apply. They were model-checked together:
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 
-from diem.fanout.data_budget import DataBudget, bound_data, drop_data
+from diem.fanout.data_budget import DataBudget, Retained, bound_data, drop_data
 from diem.fanout.fanout import Fanout, resyncs, variant_for
-from diem.fanout.feed_state import FeedCounts, Retained
+from diem.fanout.feed_state import FeedCounts
 from diem.fanout.session import Session
 from diem.links.edge import Service, Subscriber
 from diem.process.clock import Clock
@@ -80,7 +80,7 @@ class Relay:
         found = []
         for name, version in versions.items():
             held = self.retained.get(name.encode())
-            if held is not None and held.version > (version or 0):
+            if held is not None and held[0] > (version or 0):
                 found.append(name.encode())
         return found
 
@@ -101,11 +101,11 @@ class Relay:
             for frame in frames_of(data):
                 endpoint, version, _ = read_update(frame)
                 known = retained.get(endpoint)
-                if known is not None and version <= known.version:
+                if known is not None and version <= known[0]:
                     counts.stale += 1
                 elif endpoint in wanted:
                     self.conflated += endpoint in fresh
-                    retained[endpoint] = Retained(version, frame)
+                    retained[endpoint] = (version, frame)
                     fresh[endpoint] = frame
                 else:
                     self._fanout.not_subscribed += 1
@@ -247,10 +247,11 @@ class SharedProxy(Service):
             endpoint = name.encode()
             session.endpoints[registry.add(endpoint, session, variant)] = request.data
             versions[name] = version
-            if (held := retained.get(endpoint)) is not None:
-                versions[name] = max(held.version, version or 0)
-                if held.version > request.known[name]:
-                    frames.append(self._fanout.replayed(session, endpoint, held.value, variant))
+            if endpoint in retained:
+                newest, frame = retained[endpoint]
+                versions[name] = max(newest, version or 0)
+                if newest > request.known[name]:
+                    frames.append(self._fanout.replayed(session, endpoint, frame, variant))
         frames += resyncs(name for name in ready if name.encode() in self.relay.suspect)
         stats.offered += len(frames)
         if session.trace is not None and len(session.endpoints) > before:
@@ -319,7 +320,7 @@ class SharedProxy(Service):
             match action:
                 case SendSubscribe(url, request_id, names):
                     # Never with one client's versions: another client may hold older ones.
-                    known = {name: each.version if (each := retained.get(name.encode())) else None for name in names}
+                    known = {name: retained.get(name.encode(), (None,))[0] for name in names}
                     data = self.relay.budget is not None
                     self._links[url].send_text(messages.subscribe(request_id, known, data=data))
                 case SendUnsubscribe(url, request_id, names):

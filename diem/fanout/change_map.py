@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from diem.fanout.data_budget import DataBudget, drop_data
+from diem.fanout.data_budget import DataBudget
 from diem.protocol.update import Change, without_data
 
 
@@ -45,8 +45,9 @@ class ChangeMap:
         latest[change.endpoint] = change
         self._order.append((change.sequence, change.endpoint))
         self.budget.retain(change.endpoint, len(change.value))
-        if evicted := self.budget.evict():
-            drop_data(latest, evicted, without_data)
+        for endpoint in self.budget.evict():
+            held = latest[endpoint]
+            latest[endpoint] = held._replace(value=without_data(endpoint, held.value))
         self._compact()
 
     def remove(self, endpoints: Iterable[bytes]) -> None:

@@ -71,10 +71,10 @@ class FeedHub:
                 answer.rejected[name] = messages.not_owner(owner)
                 continue
             session.endpoints[registry.add(endpoint, session, variant)] = with_data
-            retained = self.state.retained.get(endpoint)
-            answer.endpoints[name] = retained.version if retained else None
-            if retained and retained.version > version:
-                answer.replay.append(self.fanout.replayed(session, endpoint, retained.value, variant))
+            retained, update = self.state.retained.get(endpoint, (None, b""))
+            answer.endpoints[name] = retained
+            if retained is not None and retained > version:
+                answer.replay.append(self.fanout.replayed(session, endpoint, update, variant))
         if self.state.suspect:
             answer.replay.extend(resyncs(name for name in answer.endpoints if name.encode() in self.state.suspect))
         self.fanout.stats.offered += len(answer.replay)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from diem.errors import DiemError
-from diem.fanout.data_budget import DataBudget, bound_data, drop_data
+from diem.fanout.data_budget import DataBudget, Retained, bound_data, drop_data
 from diem.protocol.feed import Batch, Resume
 from diem.protocol.update import FORGOTTEN, GONE_TAIL, MAX_BYTES, without_data
 
@@ -50,14 +50,6 @@ StreamOf = Callable[[bytes], str | None]
 
 class UnknownStream(DiemError):
     """A feed sent a stream that its ``hello`` did not announce."""
-
-
-class Retained(NamedTuple):
-    """The latest update of an endpoint."""
-
-    version: int
-    value: bytes
-    """With data, if the update carried any and the budget allows."""
 
 
 @dataclass(slots=True)
@@ -179,8 +171,6 @@ class FeedState:
         retained, seen = self.retained, log.seen
         catching_up, updated = log.catching_up, log.updated
         fresh: dict[bytes, bytes] = {}
-        # A named tuple's constructor, without the call: this loop runs for every update of the system.
-        make = tuple.__new__
         consumed = stale = 0
         try:
             for _, endpoint, version, kind, value in batch.records:
@@ -196,10 +186,10 @@ class FeedState:
                     # Its predecessor in there is never sent, not even at the end of the catch-up.
                     stale += endpoint in updated
                     updated[endpoint] = version
-                retained[endpoint] = make(Retained, (version, value))
+                retained[endpoint] = (version, value)
                 fresh[endpoint] = value
         except DiemError:
-            updated.update((endpoint, retained[endpoint].version) for endpoint in fresh)
+            updated.update((endpoint, retained[endpoint][0]) for endpoint in fresh)
             raise
         finally:
             if self.suspect:
@@ -252,7 +242,8 @@ class FeedState:
         stream announces the newer one; announcing the older one afterwards would replace it in blocked sessions.
         """
         retained = self.retained
-        current = {e: retained[e].value for e, v in updated.items() if e in retained and retained[e].version == v}
+        latest = ((endpoint, version, retained.get(endpoint)) for endpoint, version in updated.items())
+        current = {endpoint: held[1] for endpoint, version, held in latest if held is not None and held[0] == version}
         self.counts.stale += len(updated) - len(current)
         return current
 
@@ -261,7 +252,7 @@ class FeedState:
             return
         # Others were made again meanwhile.
         held = ((endpoint, self.retained.get(endpoint)) for endpoint in self._forgotten)
-        gone = [endpoint for endpoint, known in held if known is not None and known.value.endswith(GONE_TAIL)]
+        gone = [endpoint for endpoint, known in held if known is not None and known[1].endswith(GONE_TAIL)]
         for endpoint in gone:
             del self.retained[endpoint]
         self._release(gone)

@@ -35,19 +35,19 @@ def read_retained(hub: FeedHub, ownership: Ownership | None, name: str) -> Reply
         reply = _refusal(503, "the server has not caught up yet")
     elif endpoint in hub.state.suspect:
         reply = _refusal(503, "the last record of this endpoint cannot be read")
-    elif held is None or held.value.endswith(GONE_TAIL):
+    elif held is None or held[1].endswith(GONE_TAIL):
         reply = _refusal(404, "there is no such endpoint")
-    elif not has_data(endpoint, held.value):
+    elif not has_data(endpoint, held[1]):
         reply = _refusal(503, "no memory for the data of this endpoint: raise DIEM_WEBSOCKET_RETAINED_DATA_BYTES")
     else:
-        reply = _reply(endpoint, held.version, held.value)
+        reply = _reply(endpoint, *held)
     return reply
 
 
 def _entries(hub: FeedHub) -> list[dict[str, object]]:
     """Return the first endpoints with data, as entries of the catalogue."""
     retained = hub.state.retained
-    names = nsmallest(LISTED, (name for name, held in retained.items() if has_data(name, held.value)))
+    names = nsmallest(LISTED, (name for name, (_, value) in retained.items() if has_data(name, value)))
     return [
         {"endpoint": name.decode(), "version": version, "time": time, "media_type": media_type}
         for name in names

@@ -135,7 +135,7 @@ class WebSocketServer:
             measured = state.caught_up and not is_map(batch.name)
             for change in batch.records:
                 known = state.retained.get(change.endpoint)
-                if measured and (known is None or known.version < change.version):
+                if measured and (known is None or known[0] < change.version):
                     accepted_ms.append(time_ms_of(change.endpoint, change.value))
                 yield change
 

@@ -53,7 +53,7 @@ class Reader(FeedRecorder):
 
     @property
     def lacks_something(self) -> bool:
-        return {name: retained.version for name, retained in self.state.retained.items()} != self.store.versions
+        return {name: version for name, (version, _) in self.state.retained.items()} != self.store.versions
 
 
 @pytest.fixture

@@ -199,4 +199,4 @@ async def _everything_passes(publisher: Publisher, server: FeedRecorder, store: 
 
 
 def _all_told(server: FeedRecorder, store: MemoryStore) -> bool:
-    return {name: held.version for name, held in server.state.retained.items()} == store.versions
+    return {name: version for name, (version, _) in server.state.retained.items()} == store.versions

@@ -198,7 +198,7 @@ class HubMachine(RuleBasedStateMachine):
     @invariant()
     def retained_data_is_within_the_budget(self) -> None:
         retained = self.hub.state.retained.values()
-        longest = [len(each.value) for each in retained if len(each.value) > MAX_BYTES]
+        longest = [len(value) for _, value in retained if len(value) > MAX_BYTES]
         assert sum(longest) == self.budget.bytes <= self.budget.max_bytes
 
     @invariant()

@@ -1,10 +1,13 @@
 """Entry point of a proxy: wires the client edge, the links to servers and the snapshot client; shuts down in order."""
 
 import asyncio
+from functools import partial
 
 from diem.fanout.data_budget import DataBudget
 from diem.fanout.fanout import Fanout
+from diem.links import client_report
 from diem.links.client_auth import ClientAuth
+from diem.links.client_report import read_clients
 from diem.links.edge import Edge, EdgeRules
 from diem.links.health import health_service
 from diem.links.public_listener import PublicListener, admission
@@ -57,6 +60,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             ready=proxy.why_not_ready,
             status=lambda: {"metadata": snapshots.connected, **proxy.status()},
             samples=lambda: samples(proxy),
+            reads={client_report.PATH: partial(read_clients, edge, asyncio.get_running_loop().time, proxy.place)},
         ),
         health_service(settings, proxy.why_not_ready),
     ):

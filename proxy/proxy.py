@@ -146,6 +146,12 @@ class Proxy:
             "stale": self.stale_endpoints(),
         }
 
+    def place(self, endpoint: bytes) -> dict[str, Any]:
+        """Return what the proxy knows of an endpoint: its retained version, its server, and whether it is stale."""
+        held, route = self.service.relay.retained.get(endpoint), self.service.relocator.routes.get(endpoint.decode())
+        known = {} if route is None else {"server": route.home, "stale": route.stale}
+        return {"version": held.version if held else None, **known}
+
     def stale_endpoints(self) -> int:
         """Return the number of endpoints whose server is unreachable or not live."""
         return self.service.relocator.stale

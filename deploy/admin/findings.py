@@ -76,7 +76,12 @@ class Situation(NamedTuple):
 
 
 def findings(now: Situation) -> list[Finding]:
-    """Return all findings, the worst first."""
+    """Return all findings, the worst first; many effects of one cause are one."""
+    return list(_merged(each_finding(now), now.logs))
+
+
+def each_finding(now: Situation) -> list[Finding]:
+    """Return each finding by itself, the worst first."""
     rows = list(with_children(now.status["processes"]))
     found: list[Finding] = []
     states = {name: health(process) for name, process in rows}
@@ -91,7 +96,7 @@ def findings(now: Situation) -> list[Finding]:
     rank = {name: _rank(process["process"]) for name, process in rows}
     order = {level: number for number, level in enumerate(reversed(HealthLevel))}
     found.sort(key=lambda each: (order[each.level], rank.get(each.processes[0] if each.processes else "", 99)))
-    return list(_merged(found, now.logs))
+    return found
 
 
 def _server_of(bridge: str) -> str:

@@ -5,10 +5,11 @@ Its carriers are ``edge_connection`` (WebSocket) and ``http_updates`` (long poll
 
 import asyncio
 import math
-from typing import Final, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from diem.fanout.session import Session
 from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, OriginRefused
+from diem.links.client_report import Departure
 from diem.links.edge import Edge, EdgeClient, Subscriber
 from diem.links.refusals import Cause, RefusedClient
 from diem.process import security_log
@@ -53,6 +54,7 @@ class AdmittedClient:
         "_allowance",
         "_anonymous_data",
         "_edge",
+        "_name",
         "_origin",
         "_slot",
         "_stall",
@@ -75,6 +77,8 @@ class AdmittedClient:
     """Message allowance of that address, held for the same time."""
     _anonymous_data: bool
     """It may be sent data without a token."""
+    _name: bytes
+    """Its session in ``welcome``; empty if that stands for no connection."""
     _origin: str | None
     """Origin of the client's page; None: it is no page."""
     _slot: int
@@ -92,6 +96,7 @@ class AdmittedClient:
         self._edge = edge
         self._anonymous_data = False
         self._address = self._origin = self._user = None
+        self._name = b""
         self._slot = -1
         self._stall = self._unsent = None
         self.claims = None
@@ -187,6 +192,34 @@ class AdmittedClient:
 
     def _record_rate(self, code: Close, detail: str) -> None:
         security_log.record(SecurityEvent.RATE_EXCEEDED, address=self._logged_address, code=int(code), detail=detail)
+
+    # Reports
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the client: its session, address and user, as far as it has them."""
+        user = "" if self.claims is None else self.claims.subject
+        return tuple(filter(None, (self._name.hex(), self._address, user)))
+
+    def describe(self, endpoint: bytes, *, named: bool) -> dict[str, Any]:
+        """Return the state of the client for an endpoint as JSON values, if ``named`` with its subscriptions."""
+        claims, session = self.claims, self.session
+        return {
+            "session": self._name.hex(),
+            "address": self._address,
+            "user": None if claims is None else claims.subject,
+            "subscribed": endpoint in session.endpoints,
+            "subscriptions": len(session.endpoints),
+            "allowed": not self.auth_due if claims is None else claims.allows(endpoint.decode()),
+            "unsent": session.held,
+            "blocked": session.blocked,
+            "names": [name.decode() for name in session.endpoints] if named else [],
+        }
+
+    def _record_departure(self, close: int, detail: str, *, by_client: bool = False) -> None:
+        user = "" if self.claims is None else self.claims.subject
+        now_s = asyncio.get_running_loop().time()
+        left = Departure(now_s, self._name.hex(), self._logged_address, user, 0, close, detail, by_client)
+        self._edge.departures.add(left)
 
     # End
 

@@ -16,6 +16,7 @@ from diem.fanout.feed_hub import FeedHub
 from diem.fanout.read_meter import UNMETERED, ReadMeter, ReadMeters
 from diem.fanout.session import ClientTrace, Session
 from diem.links.client_auth import AuthorisedConnection, ClientAuth, may_be_anonymous
+from diem.links.client_report import Departures
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.keepalive import HEARTBEAT_CHECK_S, TimerWheel, WheelMember
 from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, RefusedClient, by_limit, by_origin, by_rate_of_requests
@@ -380,6 +381,14 @@ class EdgeClient(WheelMember, AuthorisedConnection, Protocol):
         """Send a heartbeat, unless something else was sent lately."""
         ...
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the client: its session, address and user, as far as it has them."""
+        ...
+
+    def describe(self, endpoint: bytes, *, named: bool) -> dict[str, Any]:
+        """Return the state of the client for an endpoint as JSON values, if ``named`` with its subscriptions."""
+        ...
+
 
 class PendingConnection(Hashable, Protocol):
     """A connection without a request."""
@@ -492,6 +501,7 @@ class Edge:
         self.closes: Counter[int] = Counter()
         self.refused: Counter[int] = Counter()
         """Handshakes by the HTTP status of the refusal; 0: there was no request."""
+        self.departures: Final = Departures()
         self.trace_sink: TraceSink | None = None
         """None unless traffic is recorded."""
         self.read_meters: ReadMeters | None = None

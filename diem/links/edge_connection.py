@@ -17,6 +17,7 @@ from diem.fanout.session import Session
 from diem.links import compression, http_updates
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused, bearer_tokens
+from diem.links.client_report import Departure
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
 from diem.links.edge import MAX_PENDING_HANDSHAKES, Edge, fetch_window_ms
 from diem.links.health import health_reply
@@ -126,7 +127,7 @@ class EdgeConnection(AdmittedClient, ServerConnection):
     def _welcome(self, claims: Claims | None, *, anonymous: bool) -> None:
         edge = self._edge
         transport = self.transport
-        name = token_bytes(8)
+        self._name = name = token_bytes(8)
         compressed = bool(self.protocol.extensions)
         self.session = Session(transport.write, transport.writelines, edge.fanout.stats, compressed=compressed)
         if edge.trace_sink is not None:
@@ -169,6 +170,7 @@ class EdgeConnection(AdmittedClient, ServerConnection):
         self._edge.refused[refusal.status] += 1
         origin = " ".join(request.headers.get_all("Origin"))
         code, detail = refusal.status, refusal.detail
+        self._edge.departures.add(Departure(asyncio.get_running_loop().time(), "", address, "", code, 0, detail))
         if refusal.cause is Cause.BAD_REQUEST:
             # Caused by port scanners, not worth a warning each.
             security_log.record(kind, address=address, origin=origin, code=code, detail=detail)
@@ -399,6 +401,10 @@ class EdgeConnection(AdmittedClient, ServerConnection):
             if self.session.blocked and not self.transport.is_closing():
                 # To read the client's answer to the close frame.
                 self.transport.resume_reading()
+            sent, by_client = self.protocol.close_sent, bool(self.protocol.close_rcvd_then_sent)
+            # The reason in a client's close frame is anybody's text.
+            detail = "" if sent is None or by_client else sent.reason
+            self._record_departure(self.close_code or 0, detail, by_client=by_client)
             self._leave()
             # Clients may send any code; as labels of a metric they would be unbounded.
             self._edge.closes[self.close_code if self.close_code in KNOWN_CODES else 0] += 1

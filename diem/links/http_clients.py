@@ -17,6 +17,7 @@ from diem.fanout.read_meter import UNMETERED, ReadMeter
 from diem.fanout.session import Session
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused
+from diem.links.client_report import Departure
 from diem.links.edge import Edge, EdgeRules, RequestSource, fetch_window_ms
 from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import Reply
@@ -150,6 +151,8 @@ class HttpClient(AdmittedClient):
         security_log.refuse(
             kind, refusal.cause, address=address, origin=self._origin or "", code=refusal.status, detail=refusal.detail
         )
+        now_s = self._exchange.loop.time()
+        self._edge.departures.add(Departure(now_s, "", address, "", refusal.status, 0, refusal.detail))
         return refusal.problem()
 
     def _join(self) -> None:
@@ -752,6 +755,7 @@ class EventStream(HttpClient):
         """Send the last event, and end the stream."""
         if self._client in self._edge.connections:
             self._edge.closes[code] += 1
+            self._record_departure(code, reason)
             self.end()
             self.transport.write(close_event(code, reason))
             self._exchange.finish(closes=True)

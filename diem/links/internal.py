@@ -245,7 +245,7 @@ class InternalListener:
         status: returns the process's status as JSON values.
         channels: path -> handler of the links to it.
         pages: path -> function that returns the reply to a GET, besides ``/metrics`` and ``/status``.
-        reads: returns the reply to a GET of an endpoint's data.
+        reads: path -> function that returns the reply to a GET of what follows the path, such as an endpoint.
         fallback: application for all paths below its prefix.
         sockets: directory of Unix sockets: the same is served, with the same key, at ``<sockets>/<port>.sock``. If that
             fails, a warning is logged, and only TCP is served.
@@ -266,7 +266,7 @@ class InternalListener:
         status: Callable[[], dict[str, Any]],
         channels: Mapping[str, ChannelHandler] | None = None,
         pages: Mapping[str, Callable[[], Reply]] | None = None,
-        reads: Callable[[str], Reply] | None = None,
+        reads: Mapping[str, Callable[[str], Reply]] | None = None,
         fallback: "AsgiFallback | None" = None,
         sockets: Path | None = None,
         addresses: Collection[str] = (),
@@ -275,7 +275,7 @@ class InternalListener:
     ) -> None:
         check_bind(host, authenticated=True, what="internal listener")
         self.fallback = fallback
-        self._reads = reads
+        self._reads = reads or {}
         self.channels = channels or {}
         self._pages = {"/metrics": self._metrics, "/status": self._reply_status, **(pages or {})}
         self._keys = KeyRing.of(key)
@@ -384,8 +384,9 @@ class InternalListener:
         """Return the reply to a GET, authorised or public."""
         if self.is_public(path):
             return health_reply(path, self._ready)
-        if self._reads is not None and path.startswith(f"{READS}/"):
-            return self._reads(path.removeprefix(READS))
+        for prefix, read in self._reads.items():
+            if path.startswith(f"{prefix}/"):
+                return read(path.removeprefix(prefix))
         page = self._pages.get(path)
         return page() if page is not None else Reply(404, b"not found\n")
 

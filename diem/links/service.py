@@ -78,7 +78,7 @@ async def internal_service(
     samples: Callable[[], Iterable[Sample]],
     channels: Mapping[str, ChannelHandler] | None = None,
     pages: Mapping[str, Callable[[], Reply]] | None = None,
-    reads: Callable[[str], Reply] | None = None,
+    reads: Mapping[str, Callable[[str], Reply]] | None = None,
     fallback: "AsgiFallback | None" = None,
     on_reload: OnReload | None = None,
 ) -> AsyncIterator[InternalListener]:

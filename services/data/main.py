@@ -36,6 +36,7 @@ from services.data.access.signing import SigningKeys
 from services.data.api import ApiOptions, make_api
 from services.data.api.guard import LOOPBACK_NAMES
 from services.data.api.keys import internal_app
+from services.data.api.refused_writes import endpoint_route
 from services.data.api.sources import source_routes
 from services.data.errors import StoreInUse, StoreUnavailable
 from services.data.files.reader import FileReader
@@ -129,7 +130,9 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             trusted=settings.trusted_proxies,
         ),
     )
-    administration = AsgiFallback(internal_app(access, source_routes(sources, store)), "/v1")
+    administration = AsgiFallback(
+        internal_app(access, (*source_routes(sources, store), endpoint_route(store, owner_of))), "/v1"
+    )
     async with (
         store.serving(),
         recording_accesses(settings, access.usage.drain),

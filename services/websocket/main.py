@@ -9,12 +9,15 @@ from typing import Final
 from diem.fanout.data_budget import DataBudget
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
+from diem.links import client_report
 from diem.links.client_auth import ClientAuth
+from diem.links.client_report import read_clients
 from diem.links.edge import Edge, EdgeRules, HubService
 from diem.links.edge_connection import EdgeConnection
 from diem.links.feed_reader import FeedReader
 from diem.links.health import health_service
 from diem.links.interest import InterestReporter
+from diem.links.internal import READS
 from diem.links.proxy_port import PATH as PROXY_PATH
 from diem.links.proxy_port import ProxyPort
 from diem.links.public_listener import PublicListener, admission
@@ -82,7 +85,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             status=lambda: {"mode": settings.mode, "proxies": len(proxies), **server.status()},
             samples=lambda: _samples(server, reader, proxies),
             channels={PROXY_PATH: proxies},
-            reads=partial(read_retained, hub, ownership),
+            reads={
+                READS: partial(read_retained, hub, ownership),
+                client_report.PATH: partial(read_clients, edge, asyncio.get_running_loop().time, server.place),
+            },
         ),
         health_service(settings, server.why_not_ready),
     ):

@@ -171,6 +171,12 @@ class WebSocketServer:
             return "draining"
         return None if self.edge.ready else "the feed is not caught up yet"
 
+    def place(self, endpoint: bytes) -> dict[str, Any]:
+        """Return what the server knows of an endpoint: its retained version, and whether clients get it here."""
+        held = self.hub.state.retained.get(endpoint)
+        role = Role.SERVING if self.ownership is None else self.ownership.role(endpoint)
+        return {"version": held.version if held else None, "role": role.name.lower()}
+
     def status(self) -> dict[str, Any]:
         """Return the WebSocket server's part of ``/status``."""
         silence = self.silence_s()

@@ -19,6 +19,7 @@ from services.data.access.quota import QuotaDecision, QuotaReason
 from services.data.access.signing import TooManySigningKeys
 from services.data.access.tokens import PrefixNotInPlan, TokenTooLarge
 from services.data.access.write_access import WriteReason, WriteRefused
+from services.data.api import refused_writes
 from services.data.files.reader import ReaderEnded
 
 _STATUSES: Final[tuple[tuple[type[DiemError], int, str], ...]] = (
@@ -115,10 +116,11 @@ def problem_of(error: DiemError) -> Response:
     return problem(described["status"], described["code"], described["detail"], headers=headers, more=more)
 
 
-async def on_data_error(_request: Request, error: Exception) -> Response:
+async def on_data_error(request: Request, error: Exception) -> Response:
     """Answer a :class:`DiemError`; a handler for Starlette."""
     if not isinstance(error, DiemError):
         raise error
+    refused_writes.record(request.scope, str(error))
     return problem_of(error)
 
 
@@ -145,6 +147,7 @@ async def on_write_refused(request: Request, error: Exception) -> Response:
         code=error.reason,
         detail=error.endpoint,
     )
+    refused_writes.record(request.scope, detail.format(endpoint=error.endpoint))
     headers = {"Retry-After": str(error.wait_s)} if error.wait_s else {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="DIEM", error="invalid_token"'

@@ -105,6 +105,9 @@ async def test_watch_prints_updates_of_an_endpoint_that_did_not_exist(tmp_path: 
         assert (code, err.count("\n")) == (1, 1)
         assert "422" in err
         assert "line 3" in err
+        code, out, _ = await diem("why", "/my/endpoint", cwd=tmp_path)
+        assert code == 1
+        assert "Cause  write: a write at " in out
 
         code, out, _ = await diem("get", "/my/endpoint", "--csv", cwd=tmp_path)
         assert (code, out.splitlines()[-1]) == (0, "2026-01-01T00:00:00Z,1")

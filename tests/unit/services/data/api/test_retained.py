@@ -10,7 +10,7 @@ import pytest
 from diem.fanout.data_budget import DataBudget
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.ownership import Ownership
-from diem.links.internal import InternalListener
+from diem.links.internal import READS, InternalListener
 from diem.links.listener import Reply
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
@@ -51,7 +51,7 @@ async def reading(*answers: Callable[[str], Reply], partitioned: bool = False) -
     async with contextlib.AsyncExitStack() as stack:
         urls = []
         for reads in answers:
-            made = InternalListener("127.0.0.1", 0, key=KEY, ready=lambda: None, status=dict, reads=reads)
+            made = InternalListener("127.0.0.1", 0, key=KEY, ready=lambda: None, status=dict, reads={READS: reads})
             made.start()
             stack.callback(made.stop)
             urls.append(f"http://127.0.0.1:{made.port}")

@@ -1,0 +1,145 @@
+"""The command ``diem why``: what keeps updates of an endpoint from a client."""
+
+import asyncio
+import json
+import time
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import httpx
+import orjson
+import typer
+from rich.text import Text
+
+from deploy.admin.findings import Situation
+from deploy.cli.options import StateDirOption, run_interactive
+from deploy.clients.metadata import MetadataUnavailable, metadata_service
+from deploy.invocation import pasteable
+from deploy.system import control
+from deploy.system.description import with_children
+from deploy.system.state_dir import StateDir
+from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
+from diem.links import client_report
+from diem.links.internal_client import internal_client
+from diem.process import lifecycle
+from diem.process.key_ring import KeyRing
+from diem.protocol import endpoints
+from diem.protocol.assignment import Snapshot
+from tools.why import Facts, Hop, HopState, cause_of, hops
+
+TIMEOUT_S: Final = 3.0
+MAX_COLUMNS: Final = 120
+_STYLES: Final = {HopState.FAULT: "bold red", HopState.NOTE: "yellow", HopState.UNKNOWN: "dim", HopState.OK: "green"}
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command("why")(why_command)
+
+
+def why_command(
+    endpoint: Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name such as /dam/prices/GR.")],
+    *,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID|ADDRESS",
+            help="The client: its session (in `welcome`), its address, or the user of its token. Default: any.",
+        ),
+    ] = None,
+    state_dir: StateDirOption = DEFAULT_STATE_DIR,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Explain why a client does not get updates of an endpoint: each hop, the cause, and what to do.
+
+    The exit code is 1 if a hop is at fault.
+    """
+    endpoints.check(endpoint)
+    state = StateDir(state_dir)
+    cause: Hop | None = None
+
+    async def explain() -> None:
+        nonlocal cause
+        chain = hops(await read_facts(state, endpoint, client))
+        cause = cause_of(chain)
+        if as_json:
+            shown = {"endpoint": endpoint, "client": client, "hops": [hop._asdict() for hop in chain]}
+            typer.echo(json.dumps(shown | {"cause": None if cause is None else cause._asdict()}))
+        else:
+            _print(chain, cause)
+
+    code = run_interactive(explain)
+    return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and cause and cause.state is HopState.FAULT else code
+
+
+async def read_facts(state: StateDir, endpoint: str, client: str | None) -> Facts:
+    """Read the documents of a running system, those of all processes at once.
+
+    Raises:
+        NotUp, ControlFailed: there is no status.
+        BadKeyFile: the internal key cannot be used.
+    """
+    status = await control.request(state, "status")
+    urls = {
+        name: (row["process"], row["urls"]["internal"])
+        for name, row in with_children(status["processes"])
+        if row["process"] in {"data", "websocket", "proxy"} and row.get("report")
+    }
+    keys = KeyRing.load(state.internal_key_file)
+    of_client = f"{client_report.PATH}/{quote(client or client_report.EVERYBODY, safe='*')}{endpoint}"
+    async with internal_client(keys, TIMEOUT_S) as http:
+        answers = await asyncio.gather(
+            *(
+                _read(http, url + (f"/v1/endpoints{endpoint}" if kind == "data" else of_client))
+                for kind, url in urls.values()
+            )
+        )
+    found = {name: (kind, answer) for (name, (kind, _)), answer in zip(urls.items(), answers, strict=True)}
+    return Facts(
+        endpoint,
+        client,
+        Situation(status, time.time_ns() // 1_000_000, state.logs),
+        next((answer for kind, answer in found.values() if kind == "data" and answer), None),
+        {name: answer for name, (kind, answer) in found.items() if kind != "data"},
+        await _snapshot(status, keys),
+    )
+
+
+async def _read(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    try:
+        reply = await http.get(url)
+        return dict(orjson.loads(reply.content)) if reply.status_code == 200 else None
+    except (httpx.HTTPError, ValueError):
+        return None
+
+
+async def _snapshot(status: dict[str, Any], keys: KeyRing) -> Snapshot | None:
+    urls = [
+        row["urls"]["internal"]
+        for _, row in with_children(status["processes"])
+        if row["process"] == "metadata" and row.get("report")
+    ]
+    try:
+        return await metadata_service(urls, keys).snapshot() if urls else None
+    except MetadataUnavailable:
+        return None
+
+
+def _print(chain: list[Hop], cause: Hop | None) -> None:
+    console = plain_console()
+    console.width = min(console.width, MAX_COLUMNS)
+    table = plain_table("hop", "state", "", wrap=("",))
+    for hop in chain:
+        table.add_row(hop.name, Text(hop.state, style=_STYLES[hop.state]), Text(hop.text))
+    console.print(table)
+    if cause is None:
+        text = (
+            "Every hop is well. `diem canary --once` writes and watches endpoints at every server, as a client would."
+        )
+        console.print(f"\n{pasteable(text)}")
+        return
+    console.print(
+        Text.assemble("\n", ("Cause  " if cause.state is HopState.FAULT else "Note   "), f"{cause.name}: {cause.text}")
+    )
+    if cause.remedy:
+        console.print(Text(f"Do     {pasteable(cause.remedy)}"))

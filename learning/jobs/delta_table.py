@@ -36,6 +36,10 @@ PROPERTIES: Final = {
     "delta.dataSkippingNumIndexedCols": "0",
 }
 """Properties of every table."""
+DESCRIPTION: Final = (
+    "Recorded traffic: table=events has valid lines, table=quarantine all others (docs/traffic.md section 2). "
+    "Times are UTC. Events may repeat: id is unique."
+)
 _PARTITIONED_BY: Final = ("table", "day")
 
 
@@ -171,10 +175,10 @@ def data_files(sink: Path, table: str | None = None) -> list[Path]:
 
 
 def prepare(sink: Path, schema: str) -> None:
-    """Create the table, or add missing columns; remove staged files of an interrupted batch.
+    """Create the table, or add missing columns, name and description; remove staged files of an interrupted batch.
 
     Args:
-        sink: the folder; created if missing.
+        sink: the folder; created if missing. Its name is that of the table.
         schema: schema of the table in JSON, in which Delta and Spark have the same types.
 
     Raises:
@@ -185,13 +189,21 @@ def prepare(sink: Path, schema: str) -> None:
     if not is_written(sink):
         with clear_errors(sink):
             _delta_rs().DeltaTable.create(
-                str(sink), wanted, partition_by=list(_PARTITIONED_BY), configuration=PROPERTIES
+                str(sink),
+                wanted,
+                partition_by=list(_PARTITIONED_BY),
+                name=sink.name,
+                description=DESCRIPTION,
+                configuration=PROPERTIES,
             )
         return
     table = open_table(sink)
     known = {field.name for field in table.schema().fields}
     if new := [field for field in wanted.fields if field.name not in known]:
         table.alter.add_columns(new)
+    if table.metadata().description != DESCRIPTION:
+        table.alter.set_table_name(sink.name)
+        table.alter.set_table_description(DESCRIPTION)
 
 
 def is_committed(sink: Path, query: str, batch: int) -> bool:
@@ -226,7 +238,10 @@ def commit(sink: Path, staged: Path, query: str, batch: int, rows: int) -> None:
         )
     added: list[AddAction | RemoveAction] = [_move(file, count, staged, sink) for file, count in files.items()]
     table = open_table(sink)
-    properties = _delta_rs().CommitProperties(app_transactions=[_delta_rs().Transaction(query, batch)])
+    lineage = json.dumps({"query": query, "batch": batch, "rows": rows})
+    properties = _delta_rs().CommitProperties(
+        custom_metadata={"userMetadata": lineage}, app_transactions=[_delta_rs().Transaction(query, batch)]
+    )
     table.create_write_transaction(added, "append", table.schema(), list(_PARTITIONED_BY), commit_properties=properties)
     shutil.rmtree(staged, ignore_errors=True)
 

@@ -1,5 +1,6 @@
 """A batch is committed once, with all of its files or none."""
 
+import json
 from datetime import date
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 
 pytest.importorskip("deltalake")
 
+import deltalake
+
 from learning.jobs import delta_table
-from learning.jobs.delta_table import STAGING, RowsMissing, committed_files, data_files, is_committed
+from learning.jobs.delta_table import DESCRIPTION, STAGING, RowsMissing, committed_files, data_files, is_committed
 from learning.jobs.warehouse import EVENTS, QUARANTINE
 from tests.support.delta import QUERY, bad, event, ids, schema, stage, write
 
@@ -32,6 +35,19 @@ def test_both_tables_of_a_batch_are_in_one_commit_with_its_number(tmp_path: Path
     assert data_files(tmp_path, QUARANTINE) == [found[2].path]
     assert [is_committed(tmp_path, QUERY, number) for number in (0, 1)] == [True, False]
     assert not is_committed(tmp_path, "another query", 0), "its batches are numbered from 0, too"
+    (last,) = delta_table.open_table(tmp_path).history(1)
+    assert json.loads(last["userMetadata"]) == {"query": QUERY, "batch": 0, "rows": 4}
+
+
+def test_tables_have_a_name_and_a_description_those_of_earlier_releases_too(tmp_path: Path) -> None:
+    sink = tmp_path / "files-1"
+    fields = deltalake.Schema.from_json(schema())
+    deltalake.DeltaTable.create(str(sink), fields, partition_by=["table", "day"])
+    for _ in range(2):
+        delta_table.prepare(sink, schema())
+        found = delta_table.open_table(sink)
+        assert (found.metadata().name, found.metadata().description) == ("files-1", DESCRIPTION)
+        assert found.version() == 2, "the second time, nothing is left to do"
 
 
 def test_a_batch_without_rows_is_committed(tmp_path: Path) -> None:

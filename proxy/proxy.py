@@ -150,7 +150,7 @@ class Proxy:
         """Return what the proxy knows of an endpoint: its retained version, its server, and whether it is stale."""
         held, route = self.service.relay.retained.get(endpoint), self.service.relocator.routes.get(endpoint.decode())
         known = {} if route is None else {"server": route.home, "stale": route.stale}
-        return {"version": held.version if held else None, **known}
+        return {"version": held[0] if held else None, **known}
 
     def stale_endpoints(self) -> int:
         """Return the number of endpoints whose server is unreachable or not live."""

@@ -175,7 +175,7 @@ class WebSocketServer:
         """Return what the server knows of an endpoint: its retained version, and whether clients get it here."""
         held = self.hub.state.retained.get(endpoint)
         role = Role.SERVING if self.ownership is None else self.ownership.role(endpoint)
-        return {"version": held.version if held else None, "role": role.name.lower()}
+        return {"version": held[0] if held else None, "role": role.name.lower()}
 
     def status(self) -> dict[str, Any]:
         """Return the WebSocket server's part of ``/status``."""

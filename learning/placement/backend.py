@@ -32,6 +32,7 @@ class Backend:
         self._level: list[fanout.Level] = []
         self._index: list[tuple[Ints, Ints]] = []
         self.endpoints = endpoints
+        self._halves: tuple[Backend, Backend] | None = None
         self._last: dict[tuple[int, int], tuple[Parts, Floats]] = {}
 
     def fan_out(self, part: Parts, k: int) -> Ints:
@@ -91,10 +92,22 @@ class Backend:
         """Sum of :func:`blocks.count_clients`."""
         return self._sum(blocks.count_clients, 0)
 
-    def fold(self, share: float, *, held_out: bool) -> "Backend":
+    def fold(self, share: float, *, held_out: bool, seed: int = blocks.FOLD_SEED) -> "Backend":
         """A backend of the blocks of :func:`blocks.fold`."""
-        parts = [blocks.fold(block, self.endpoints, share, held_out=held_out) for block in self._blocks]
+        parts = [blocks.fold(block, self.endpoints, share, held_out=held_out, seed=seed) for block in self._blocks]
         return Backend(parts, self.endpoints)
+
+    def halves(self) -> "tuple[Backend, Backend]":
+        """Backends of either half of the clients, kept for the next call."""
+        if self._halves is None:
+            one, other = (self.fold(0.5, held_out=each, seed=blocks.HALVES_SEED) for each in (False, True))
+            self._halves = one, other
+        return self._halves
+
+    def without_long_sets(self) -> "Backend":
+        """A backend without sets of many endpoints (:func:`blocks.drop_long_sets`), or this one if all are short."""
+        parts = blocks.drop_long_sets(self._blocks, self.endpoints)
+        return self if parts is None else Backend(parts, self.endpoints)
 
     def begin_level(self, group: Parts) -> None:
         """Prepare blocks by :func:`fanout.regroup` for :meth:`gains`, until the next level or :meth:`end_levels`."""

@@ -73,12 +73,14 @@ def load_lower_bound(load: Floats, k: int) -> float:
     return max(float(load.sum()) / k, float(descending[0]), pair)
 
 
-def find_obstacle(load: Floats, k: int, epsilon: float, everywhere: float = 0.0) -> tuple[int, float] | None:
+def find_obstacle(
+    load: Floats, k: int, epsilon: float, everywhere: float = 0.0, *, certain: bool = False
+) -> tuple[int, float] | None:
     """Return the endpoint that prevents balancing ``load`` over ``k`` servers, and the epsilon that LPT reaches.
 
     Each server has the load ``everywhere`` besides. None when LPT keeps the bound; otherwise the largest endpoint of
     the server that LPT fills most. (LPT is within 4/3 - 1/(3k) of the optimum: it may name an obstacle where a better
-    packing exists.)
+    packing exists; not if ``certain``: then None unless a lower bound of all placements is above the limit.)
     """
     if not load.sum() > 0:
         return None
@@ -86,5 +88,8 @@ def find_obstacle(load: Floats, k: int, epsilon: float, everywhere: float = 0.0)
     filled = part_loads(load, part, k)
     reached = (float(filled.max()) + everywhere) / (float(filled.mean()) + everywhere) - 1
     if reached <= epsilon + 1e-9:
+        return None
+    mean = float(filled.mean()) + everywhere
+    if certain and load_lower_bound(load, k) + everywhere <= (1 + epsilon) * mean * (1 + 1e-9):
         return None
     return int(np.argmax(np.where(part == filled.argmax(), load, -1.0))), reached

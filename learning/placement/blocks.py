@@ -135,22 +135,40 @@ def _splitmix64(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
-_FOLD_SEED: Final = 3
+FOLD_SEED, HALVES_SEED = 3, 4
+"""Seeds of the clients held out, and of halves of any clients: independent of each other."""
 
 
-def fold(block: Block, count: int, share: float, *, held_out: bool) -> Block:
+def fold(block: Block, count: int, share: float, *, held_out: bool, seed: int = FOLD_SEED) -> Block:
     """Return the sets (of pins below ``count``) of the ``share`` of the clients that is held out, or of the others.
 
     A client is wholly in one fold, however long it was connected: a set is divided by its clients, and a hash of the
     set decides about the last one.
     """
-    chance = hash_sets(block, count, _FOLD_SEED) / 2.0**64
+    chance = hash_sets(block, count, seed) / 2.0**64
     chosen = np.minimum(np.floor(block.clients * share + chance), block.clients).astype(np.int64)
     weights = np.rint(block.weights * (chosen / block.clients)).astype(np.int64)
     if not held_out:
         chosen, weights = block.clients - chosen, block.weights - weights
     rows = np.flatnonzero(chosen)
     return select_sets(block, rows, weights[rows], chosen[rows])
+
+
+LONG_SHARE, LONG_PINS = 10, 1000
+"""A set with more than a tenth of the endpoints, and more than so many, is long."""
+
+
+def drop_long_sets(parts: Sequence[Block], count: int) -> list[Block] | None:
+    """Return blocks without their long sets; None if there are none, or if these weigh a tenth of all or more.
+
+    They need every server anyway, and cost a search more than all others together.
+    """
+    longest = max(LONG_PINS, count // LONG_SHARE)
+    short = [block.sizes <= longest for block in parts]
+    dropped = sum(int(block.weights[~each].sum()) for block, each in zip(parts, short, strict=True))
+    if not 0 < dropped * LONG_SHARE < sum(int(block.weights.sum()) for block in parts):
+        return None
+    return [select_sets(block, np.flatnonzero(each)) for block, each in zip(parts, short, strict=True)]
 
 
 def count_clients(block: Block) -> int:

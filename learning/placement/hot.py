@@ -23,8 +23,10 @@ LEAVES: Final = 64
 """Leaves compared at a time as places of endpoints no longer hot."""
 
 
-def mandatory(problem: Problem) -> Mask:
+def mandatory(problem: Problem, *, certain: bool = False) -> Mask:
     """Return the endpoints that must be hot for the load of the others to be balanced, and for servers' capacity.
+
+    Others cannot be balanced by LPT, or if ``certain`` by any placement.
 
     Raises:
         Infeasible: they would add more load than the budget of the options allows.
@@ -35,7 +37,7 @@ def mandatory(problem: Problem) -> Mask:
     for servers in sorted(set(problem.options.servers), reverse=True):
         while True:
             everywhere = problem.mean_hot_load(hot, servers)
-            found = find_obstacle(np.where(hot, 0.0, load), servers, epsilon, everywhere)
+            found = find_obstacle(np.where(hot, 0.0, load), servers, epsilon, everywhere, certain=certain)
             if found is None:
                 break
             endpoint, reached = found

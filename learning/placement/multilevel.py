@@ -14,7 +14,7 @@ from scipy import sparse  # type: ignore[import-untyped]
 from learning.placement.backend import Backend
 from learning.placement.blocks import Floats, Ints, Mask, Parts, sum_by_cell
 from learning.placement.objective import NEGLIGIBLE, View, overload, planned_fan_out
-from learning.placement.refine import perturb, refine
+from learning.placement.refine import pass_and_roll_back, perturb, refine
 
 FINENESS: Final = (60, 10)
 """Clusters of each level have at most a leaf's load divided by this, from fine to coarse."""
@@ -26,6 +26,8 @@ SMALL_VERTICES: Final = 200
 """Number of vertices up to which clusters do not help."""
 SMALL_SEEDS: Final = 4
 """Seeds tried with so few vertices; the best result is taken."""
+KICKS, KICKED_SHARE, KICKED_VERTICES = 60, 0.3, 40
+"""Times that a share of the vertices exchange their places, with so few vertices: one of them is much of a server."""
 MAX_SET_PINS: Final = 100
 """Sets with more pins are left out of the co-subscription graph."""
 MAX_PAIRS: Final = 40_000_000
@@ -69,7 +71,20 @@ def search_placement(backend: Backend, load: Floats, cold: Parts, search: Search
     candidates = list((_search_small if small else _search_large)(backend, load, cold, search))
     if all(_rank(backend, load, part, search)[0] > 0 for part in candidates):
         candidates.append(greedy_pack(backend, load, cold, search))
-    return min(candidates, key=lambda part: _rank(backend, load, part, search))
+    best = min(candidates, key=lambda part: _rank(backend, load, part, search))
+    few = int((cold >= 0).sum()) <= KICKED_VERTICES
+    return _kick(backend, load, best, search) if few else best
+
+
+def _kick(backend: Backend, load: Floats, best: Parts, search: Search) -> Parts:
+    """Improve a placement of few endpoints by passes with rollback, again and again from it with some exchanged."""
+    rng, start = np.random.default_rng(search.seed), best
+    for _ in range(1 + KICKS):
+        part = pass_and_roll_back(backend, load, start, search.views)
+        best = min(best, part, key=lambda each: _rank(backend, load, each, search))
+        start, some = best.copy(), np.flatnonzero((best >= 0) & (rng.random(best.size) < KICKED_SHARE))
+        start[some] = rng.permutation(start[some])
+    return best
 
 
 def _search_large(backend: Backend, load: Floats, cold: Parts, search: Search) -> Iterator[Parts]:

@@ -8,12 +8,12 @@ import numpy as np
 
 from diem.protocol.partition_map import MAX_PARTITIONS
 from learning.costs import Costs
-from learning.placement import hot, report
+from learning.placement import exact, hot, report
 from learning.placement.backend import Backend
 from learning.placement.baselines import Infeasible, lpt
 from learning.placement.blocks import Floats, Mask, Parts
 from learning.placement.instance import Instance
-from learning.placement.multilevel import Search, search_placement
+from learning.placement.multilevel import KICKED_VERTICES, Search, search_placement
 from learning.placement.objective import ROUNDING, balance, migration_cost, part_loads, server_of_endpoint
 from learning.placement.options import PlanOptions, Problem, search_views
 from learning.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate, evaluate, is_uneven
@@ -88,9 +88,10 @@ def plan(
     if folds is not None:
         held_out = _hold_out(*folds, current, uneven=now is not None and is_uneven(now, options.epsilon))
     for window in learnt or [instance]:
-        search = problem
+        search = replace(problem, backend=backend.without_long_sets())
         if window is not instance:
-            search = replace(problem, instance=window, backend=Backend(window.blocks(), len(window.endpoints)))
+            of_window = Backend(window.blocks(), len(window.endpoints)).without_long_sets()
+            search = replace(problem, instance=window, backend=of_window)
         before = _evaluate_current(search, current)
         found += _candidates(search, current, uneven=before is not None and is_uneven(before, options.epsilon))
     candidates = [
@@ -123,7 +124,8 @@ def _hold_out(used: Problem, others: Problem, current: Parts | None, *, uneven: 
     """Return what the same searches find from the clients ``used``, by name, evaluated for the ``others``."""
     now = _evaluate_current(others, current)
     try:
-        found = list(_candidates(used, current, uneven=uneven))
+        searched = replace(used, backend=used.backend.without_long_sets())
+        found = list(_candidates(searched, current, uneven=uneven))
     except Infeasible:
         # Perhaps it can be balanced with all clients.
         return {}
@@ -151,14 +153,23 @@ def solve(problem: Problem) -> tuple[Parts, int]:
     Raises:
         Infeasible: the load cannot be balanced, because of the endpoint in the error.
     """
-    options, must = problem.options, hot.mandatory(problem)
-    load = problem.load(must)[~must]
+    # Of few endpoints a placement may be balanced though LPT, which is nearly the best of many, is not.
+    must = hot.mandatory(problem, certain=len(problem.instance.endpoints) <= KICKED_VERTICES)
+    placement, leaves = _solve_with(problem, must)
+    if _overload(problem, placement, leaves) > 0 and ((more := hot.mandatory(problem)) != must).any():
+        placement, leaves = _solve_with(problem, more)
+    _check_balance(problem, placement, leaves)
+    return placement, leaves
+
+
+def _solve_with(problem: Problem, must: Mask) -> tuple[Parts, int]:
+    """Return a placement from scratch with a hot set that contains ``must``, and its number of partitions."""
+    options, load = problem.options, problem.load(must)[~must]
     leaves = options.partitions or choose_partitions(load, options.servers, options.current_partitions, options.epsilon)
     tight = replace(problem, options=options.with_margin)
     placement = _solve(tight, must, leaves)
     if options.margin > 0 and _overload(tight, placement, leaves) > 0:
         placement = _solve(problem, must, leaves)
-    _check_balance(problem, placement, leaves)
     return placement, leaves
 
 
@@ -182,8 +193,12 @@ def place(problem: Problem, is_hot: Mask, leaves: int) -> Parts:
     found = []
     # Which of the two is nearer to the load of servers depends on how alike the sets of clients are.
     for load in (problem.search_load(is_hot), problem.load(is_hot)):
-        search = Search(leaves, search_views(problem, load, is_hot, leaves), options.epsilon, options.seed)
-        placement = search_placement(problem.backend, load, cold, search)
+        views = search_views(problem, load, is_hot, leaves)
+        planned = [view for view in views if view.servers in options.servers]
+        placement = exact.solve(problem.backend, load, cold, planned[0]) if len(planned) == 1 else None
+        if placement is None:
+            search = Search(leaves, views, options.epsilon, options.seed)
+            placement = search_placement(problem.backend, load, cold, search)
         found.append(_balance_hot(problem, load, placement, leaves))
         if not is_hot.any() or _overload(problem, found[-1], leaves) <= 0:
             break

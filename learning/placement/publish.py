@@ -4,7 +4,7 @@ Separate from its only caller, ``planner``: that searches with an approximate ob
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple
@@ -17,6 +17,7 @@ from learning.placement.fanout import WEIGHT_RESOLUTION
 from learning.placement.objective import (
     clients_of_servers,
     connections,
+    fan_out,
     loads,
     merged_saving,
     migration_cost,
@@ -64,6 +65,10 @@ class EvaluatedPlacement:
     """True if a server has more clients than it accepts."""
     held_out: "HeldOut | None" = None
     """Figures for clients not used by the search; None if not computed."""
+    halves: tuple[float, float] = (0.0, 0.0)
+    """The cost for either half of the clients."""
+    optimism: float = 0.0
+    """Savings that it seems to have because it is the best of several (:func:`optimism`)."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +98,21 @@ def judge(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Judgement:
     Every verdict, rank and report takes this figure.
     """
     if candidate.held_out is None or candidate.held_out.now is None:
-        return Judgement(now.cost - candidate.cost, candidate.error)
+        return Judgement(now.cost - candidate.cost - candidate.optimism, candidate.error)
     before, found = candidate.held_out.now, candidate.held_out.found
-    return Judgement(before.cost - found.cost, found.error, " for other clients")
+    return Judgement(before.cost - found.cost - candidate.optimism, found.error, " for other clients")
+
+
+def optimism(candidates: Sequence[EvaluatedPlacement]) -> float:
+    """Return how much the best of some candidates seems to save by being chosen on the clients that judge it.
+
+    By the halves of these clients: what the best for one half saves for that half, less what it saves for the other.
+    """
+    costs = np.array([(each.held_out.found if each.held_out else each).halves for each in candidates])
+    if costs.shape[0] < 2:
+        return 0.0
+    crossed = [costs[costs[:, 1 - half].argmin(), half] for half in (0, 1)]
+    return max(0.0, float(np.mean(crossed) - costs.mean(1).min()))
 
 
 class Obstacle(StrEnum):
@@ -134,11 +151,15 @@ def evaluate(
     hot = placement < 0
     planned = sorted(set(options.servers))
     total, error, worst, overfull = 0.0, 0.0, (1.0, planned[0]), False
+    halves = np.zeros(2)
     for servers in planned:
         part = server_of_endpoint(placement, partitions, servers)
         weight = problem.backend.fan_out(part, servers)
         upstream = connections(instance, summarise_fan_out(weight))
         total += total_cost(instance, costs, upstream, hot, servers) / len(planned)
+        for half, clients_of_half in enumerate(problem.backend.halves()):
+            differs = connections(instance, fan_out(clients_of_half, part, servers)) - upstream
+            halves[half] += costs.connection_us_per_s * differs / len(planned)
         # Every update is consumed once, whatever the placement.
         total -= costs.update_us * float(instance.expected.sum()) / len(planned)
         if current is not None:
@@ -171,6 +192,7 @@ def evaluate(
         moved=moved / max(float(cost.sum()), 1.0),
         move_cost=costs.moved_us * moved / options.horizon_s,
         overfull=overfull,
+        halves=(total + float(halves[0]), total + float(halves[1])),
     )
 
 
@@ -295,6 +317,8 @@ def choose_candidate(
     Those whose servers accept their clients come first, then those that are balanced, then those that save the most
     (:func:`judge`) beyond the cost of their moves.
     """
+    if seeming := optimism(candidates):
+        candidates = [replace(each, optimism=seeming) for each in candidates]
     decisions = [decide(now, each, epsilon, least) for each in candidates]
     paying = [each for each in decisions if each.pays] or decisions
 

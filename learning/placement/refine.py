@@ -8,7 +8,8 @@ import numpy as np
 
 from learning.placement.backend import Backend
 from learning.placement.blocks import Floats, Ints, Parts
-from learning.placement.objective import NEGLIGIBLE, View, overload, planned_fan_out, server_loads, servers_of
+from learning.placement.fanout import CLAMP
+from learning.placement.objective import NEGLIGIBLE, ROUNDING, View, overload, planned_fan_out, server_loads, servers_of
 
 TRIED_SHARE: Final = 0.1
 """Share of the vertices tried per round, the most promising first: gains change as others move."""
@@ -16,6 +17,10 @@ CONVERGED_SHARE: Final = 1e-3
 """The search has converged if a round moves less than this share of the vertices."""
 PERTURBATIONS: Final = (1.1, 1.05, 1.02)
 """Load limits of the local searches after the first one, as multiples of the real ones."""
+PASSES: Final = 8
+"""Passes of :func:`pass_and_roll_back` at most."""
+PATIENCE: Final = 40
+"""Moves without a better state after which a pass ends."""
 _FORBIDDEN: Final = -1e18
 _MAX_CELLS: Final = 1 << 20
 """Gains, of vertices on leaves, that are computed at a time, 8 bytes each: of all they would take gigabytes."""
@@ -92,6 +97,48 @@ def perturb(
         if rank < least:
             best, least = part, rank
     return best
+
+
+def pass_and_roll_back(backend: Backend, load: Floats, part: Parts, views: Sequence[View]) -> Parts:
+    """Improve ``part`` by passes in which every vertex moves once, also at a loss, up to the best state on the way.
+
+    Fiduccia and Mattheyses (DAC'82) with the gain of the fan-out itself. A server may take one vertex too many on the
+    way, and the next move relieves it: so vertices swap places between full servers.
+    """
+    least = (overload(load, part, views), planned_fan_out(backend, part, views))
+    for _ in range(PASSES):
+        at, free, best, since = part.copy(), part >= 0, part, 0
+        while free.any() and since < PATIENCE:
+            vertex, leaf = _best_move(backend, load, at, np.flatnonzero(free), views)
+            at[vertex], free[vertex] = leaf, False
+            rank = (overload(load, at, views), planned_fan_out(backend, at, views))
+            since += 1
+            if rank < least:
+                best, least, since = at.copy(), rank, 0
+        if best is part:
+            break
+        part = best
+    return part
+
+
+def _best_move(backend: Backend, load: Floats, part: Parts, free: Ints, views: Sequence[View]) -> tuple[int, int]:
+    """Return the vertex among ``free``, of overloaded servers if there are any, and its leaf with the greatest gain."""
+    every, leaves = np.arange(free.size), views[0].server.size
+    gain, over = np.zeros((free.size, leaves)), np.zeros(free.size, np.bool_)
+    heaviest = float(load[part >= 0].max())
+    for view in views:
+        own, filled = view.server[part[free]], server_loads(load, part, view)
+        spread = backend.affinity(servers_of(part, view), view.servers, CLAMP)[free]
+        of_server = (spread[every, own] * 2.0**CLAMP)[:, None] - spread
+        of_server[filled + load[free, None] > view.max_load + heaviest] = _FORBIDDEN
+        of_server[every, own] = 0.0
+        gain += (view.weight * of_server)[:, view.server]
+        over |= (filled > view.max_load * (1 + ROUNDING))[own]
+    if over.any():
+        gain[~over] = 2 * len(views) * _FORBIDDEN
+    gain[every, part[free]] = 2 * len(views) * _FORBIDDEN
+    found = int(gain.argmax())
+    return int(free[found // leaves]), found % leaves
 
 
 def _best_moves(

@@ -14,5 +14,6 @@ def brief_search() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multilevel, "SMALL_SEEDS", 2)
         patch.setattr(multilevel, "COARSE_SEEDS", 1)
+        patch.setattr(multilevel, "KICKS", 2)
         patch.setattr(refine, "PERTURBATIONS", (1.05,))
         yield

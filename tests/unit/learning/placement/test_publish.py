@@ -7,7 +7,7 @@ import pytest
 
 from learning.costs import Costs
 from learning.placement.options import PlanOptions, Problem
-from learning.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate, evaluate
+from learning.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate, evaluate, optimism
 from tests.unit.learning.placement.instances import backend, instance
 
 NOW = EvaluatedPlacement("now", np.zeros(2, np.int32), 2, 100.0, 1.0, 1.0, 0.02, 1000.0, 0.0, 0.0)
@@ -107,6 +107,15 @@ def test_of_paying_candidates_the_one_that_saves_most_for_other_clients_is_chose
         choose_candidate(NOW, [held_out("fits", 70.0, 92.0), held_out("holds", 85.0, 88.0)], 0.05).candidate.name
         == "holds"
     )
+
+
+def test_savings_of_the_best_of_several_are_told_without_what_chose_it() -> None:
+    one, other = replace(BETTER, halves=(80.0, 100.0)), replace(BETTER, cost=91.0, halves=(100.0, 82.0))
+    assert optimism([one]) == 0
+    # For either half the other one is the best.
+    assert optimism([one, other]) == pytest.approx(10.0)
+    assert not choose_candidate(NOW, [one, other], 0.05).pays
+    assert choose_candidate(NOW, [one, replace(one, cost=89.0)], 0.05).pays
 
 
 def test_a_placement_with_fewer_partitions_for_each_client_saves_sends_and_no_connections() -> None:

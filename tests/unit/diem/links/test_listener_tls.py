@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -122,6 +123,25 @@ async def test_plain_text_is_not_answered(tls: ServerTls) -> None:
         answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
         assert b"HTTP" not in answer
         writer.close()
+
+
+async def test_returning_client_resumes_its_session(authority: Authority, tls: ServerTls) -> None:
+    context = client_context(authority.file)
+
+    def session_after(session: ssl.SSLSession | None) -> ssl.SSLSession | None:
+        """Read an answer, before which the ticket comes; check that the handshake resumed ``session``, if given."""
+        with (
+            socket.create_connection(("127.0.0.1", port_of(url))) as plain,
+            context.wrap_socket(plain, server_hostname="localhost", session=session) as client,
+        ):
+            client.sendall(b"GET /no HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            client.recv(1)
+            assert client.session_reused is (session is not None)
+            return client.session
+
+    async with echoing(tls) as url:
+        session = await asyncio.to_thread(session_after, None)
+        await asyncio.to_thread(session_after, session)
 
 
 def port_of(url: str) -> int:

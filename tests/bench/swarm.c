@@ -298,7 +298,7 @@ static void look(void) {
         for (int tries = 0; dues[number].state != LIVE && tries < 100; tries++) number = (int)(drand48() * count);
         if (dues[number].state == LIVE) leave(number);
     }
-    if (live == count) return;
+    if (live >= opened) return;
     /* A few at once: requests must not wait for the dials of others. */
     for (int looked = 0, dials = 0; looked < count && dials < DIALS; looked++) {
         int i = next_look = (next_look + 1) % count;

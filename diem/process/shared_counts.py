@@ -15,20 +15,21 @@ from typing import BinaryIO, Final
 from diem.errors import ConfigurationError
 
 MAX_PROCESSES: Final = 64
+ROWS: Final = 4
 CELLS: Final = 1 << 16
-"""Counters of each of the two rows of a table. An address has one in each row, and its count is the lower one."""
-_TABLE_BYTES: Final = 2 * CELLS * 4
+"""Counters of each row of a table. An address has one in each row, and its count is the lowest one."""
+_TABLE_BYTES: Final = ROWS * CELLS * 4
 _HEAD_BYTES: Final = mmap.PAGESIZE
 """The seed, then a byte for each table: whether it was ever used."""
 _SEED_BYTES: Final = 16
-_HASH: Final = struct.Struct("=II")
+_HASH: Final = struct.Struct(f"={ROWS}I")
 
 
 class SharedCounts:
     """The table of one process among those of ``file``, created by the first one.
 
-    Counts are never too low. Where other addresses have the same counters in both rows, which of 10,000 connected ones
-    2 % have, they are too high by those of the others. Processes that admit clients of one address in the same instant
+    Counts are never too low. Where other addresses have the same counters in all rows, they are too high by those of
+    the others: of 10,000 connected addresses, four are. Processes that admit clients of one address in the same instant
     may exceed a limit by one connection each.
 
     Args:
@@ -52,7 +53,7 @@ class SharedCounts:
         self._map = _mapped(file)
         self._seed = self._map[:_SEED_BYTES]
         cells = memoryview(self._map)[_HEAD_BYTES:].cast("I")
-        self._tables = [cells[start : start + 2 * CELLS] for start in range(0, len(cells), 2 * CELLS)]
+        self._tables = [cells[start : start + ROWS * CELLS] for start in range(0, len(cells), ROWS * CELLS)]
         self._clear(self._own)
         self._map[_SEED_BYTES + self._own] = 1
 
@@ -83,9 +84,9 @@ class SharedCounts:
                 del others[number]
         return own + sum(others.values()) >= limit
 
-    def _cells(self, key: str) -> tuple[int, int]:
-        first, second = _HASH.unpack(blake2b(key.encode(), digest_size=_HASH.size, key=self._seed).digest())
-        return first % CELLS, CELLS + second % CELLS
+    def _cells(self, key: str) -> list[int]:
+        found = _HASH.unpack(blake2b(key.encode(), digest_size=_HASH.size, key=self._seed).digest())
+        return [row * CELLS + number % CELLS for row, number in enumerate(found)]
 
     def _lock(self, number: int) -> BinaryIO | None:
         """Return the locked file of a table's process; None if a living one has the lock."""

@@ -79,6 +79,18 @@ def test_connections_of_a_killed_process_are_not_counted(process: Process, tmp_p
     assert counts.exceeds(ADDRESS, 2, 1)
 
 
+def test_no_address_of_thousands_is_counted_with_the_connections_of_others(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With this seed 18 of them would share all counters if there were two for each.
+    monkeypatch.setattr(os, "urandom", bytes)
+    counts, other = process(1), process(2)
+    addresses = [f"192.0.{number // 250}.{number % 250}" for number in range(4000)]
+    for address in addresses:
+        counts.add(address, 1)
+    assert [address for address in addresses if other.exceeds(address, 2, 0)] == []
+
+
 def test_a_successor_begins_without_connections(process: Process) -> None:
     first = process(1)
     first.add(ADDRESS, 1)

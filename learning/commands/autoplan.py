@@ -62,7 +62,7 @@ def autoplan_command(
             "ago than that."
         ),
     ] = "1h",
-    movement: Annotated[str, typer.Option(help="Share of the subscriptions that one plan may move.")] = "1%",
+    movement: Annotated[str, typer.Option(help="Share of the subscriptions that one plan may move.")] = "5%",
     servers: Annotated[
         str | None, typer.Option(help="Numbers of servers to plan for, such as 2,4,8. Default: the current number.")
     ] = None,

@@ -83,6 +83,15 @@ def test_figures_of_clients_held_out_are_beside_those_of_the_window(capsys: pyte
     assert "  for clients that it was not made from (67 were held out); for those of the window 40.000 ms" in lines
 
 
+@pytest.mark.parametrize(("saved", "clients"), [(400.0, "2,500 such clients on (100 now)"), (12_300.0, None)])
+def test_savings_that_do_not_show_name_the_clients_from_which_they_would(saved: float, clients: str | None) -> None:
+    found = report(saves_us_per_s=saved)
+    found["servers"]["4"]["mode_x"] = figures(100.0)
+    line = next((line for line in sentences(found) if "below 1 % of a core" in line), None)
+    assert (line is None) == (clients is None)
+    assert clients is None or clients in str(line)
+
+
 def test_a_plan_from_earlier_windows_says_so() -> None:
     of = "  for the clients of this window; the plan is made from 3 windows before it"
     assert of in sentences(report(windows=3))

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, cast
 
 from diem.fanout.session import Session
 from diem.links.client_auth import RETRY_AFTER_S, AuthRefused, OriginRefused
-from diem.links.client_report import Departure
+from diem.links.departures import Departure
 from diem.links.edge import Edge, EdgeClient, Subscriber
 from diem.links.refusals import Cause, RefusedClient
 from diem.process import security_log

@@ -16,7 +16,7 @@ from diem.fanout.feed_hub import FeedHub
 from diem.fanout.read_meter import UNMETERED, ReadMeter, ReadMeters
 from diem.fanout.session import ClientTrace, Session
 from diem.links.client_auth import AuthorisedConnection, ClientAuth, may_be_anonymous
-from diem.links.client_report import Departures
+from diem.links.departures import Departures
 from diem.links.handshakes import HandshakeLimiter, HandshakeLimits
 from diem.links.keepalive import HEARTBEAT_CHECK_S, TimerWheel, WheelMember
 from diem.links.refusals import NO_TOKENS, TWO_ORIGINS, RefusedClient, by_limit, by_origin, by_rate_of_requests

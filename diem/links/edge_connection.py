@@ -17,8 +17,8 @@ from diem.fanout.session import Session
 from diem.links import compression, http_updates
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused, bearer_tokens
-from diem.links.client_report import Departure
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
+from diem.links.departures import Departure
 from diem.links.edge import MAX_PENDING_HANDSHAKES, Edge, fetch_window_ms
 from diem.links.health import health_reply
 from diem.links.keepalive import HEARTBEAT_S

@@ -17,7 +17,7 @@ from diem.fanout.read_meter import UNMETERED, ReadMeter
 from diem.fanout.session import Session
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused
-from diem.links.client_report import Departure
+from diem.links.departures import Departure
 from diem.links.edge import Edge, EdgeRules, RequestSource, fetch_window_ms
 from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import Reply

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from diem.links.client_report import MAX_DEPARTURES, Departure, Departures
+from diem.links.departures import MAX_DEPARTURES, Departure, Departures
 from tests.unit.deploy.admin.statuses import (
     NOW_MS,
     change,

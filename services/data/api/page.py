@@ -25,6 +25,7 @@ from services.data.cache_control import IMMUTABLE, NO_CACHE
 
 _OPENAPI: Final = Path(__file__).with_name("openapi.json")
 _ASYNCAPI: Final = Path(__file__).with_name("asyncapi.json")
+_SCHEMAS: Final = b"#/components/schemas/"
 
 _NOT_BUILT: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>DIEM</title>
@@ -36,10 +37,24 @@ _NOT_BUILT: Final = """<!doctype html>
 """
 
 
-def openapi() -> dict[str, Any]:
-    """Return the OpenAPI 3.1 description of the REST interface, also used for fuzzing."""
+def openapi(servers: Sequence[Mapping[str, Any]] = (), metadata: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Return the OpenAPI 3.1 description of the public interface, also used for fuzzing.
+
+    WebSocket ``servers`` and ``metadata`` services, given as for :func:`asyncapi`, have paths of their own, left out
+    where there are none. Messages in answers are those of the WebSocket protocol.
+    """
     document: dict[str, Any] = orjson.loads(_OPENAPI.read_bytes())
     document["info"]["version"] = __version__
+    schemas, paths = document["components"]["schemas"], document["paths"]
+    described = _ASYNCAPI.read_bytes().replace(_SCHEMAS, _SCHEMAS + b"Message.")
+    messages = orjson.loads(described)["components"]["schemas"]
+    schemas |= {f"Message.{name}": schema for name, schema in messages.items()}
+    for path, entries, beside in (("/v1/updates", servers, "/ws"), ("/v1/locate", metadata, "/v1")):
+        for scheme, host, prefix, variables in map(_address, entries):
+            url = f"{scheme.replace('ws', 'http') or 'http'}://{host}{prefix.removesuffix(beside)}"
+            paths[path]["servers"].append({"url": url, **variables})
+        if not entries:
+            del paths[path]
     return document
 
 
@@ -50,15 +65,19 @@ def asyncapi(servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     document: dict[str, Any] = orjson.loads(_ASYNCAPI.read_bytes())
     document["info"]["version"] = __version__
-    for number, entry in enumerate(servers, 1):
-        if "url" in entry:
-            parts = urlsplit(str(entry["url"]))
-            server: dict[str, Any] = {"host": parts.netloc, "pathname": parts.path, "protocol": parts.scheme}
-        else:
-            server = {"host": f"{{host}}:{entry['port']}", "pathname": entry["path"], "protocol": "ws"}
-            server["variables"] = {"host": {"default": "localhost", "description": "That of this document."}}
+    for number, (scheme, host, path, variables) in enumerate(map(_address, servers), 1):
+        server = {"host": host, "pathname": path, "protocol": scheme or "ws", **variables}
         document["servers"][f"server-{number}"] = server
     return document
+
+
+def _address(entry: Mapping[str, Any]) -> tuple[str, str, str, dict[str, Any]]:
+    """Return the scheme, host, path and variables of a server; on the host of this service, without a scheme."""
+    if "url" in entry:
+        parts = urlsplit(str(entry["url"]))
+        return parts.scheme, parts.netloc, parts.path, {}
+    variables = {"host": {"default": "localhost", "description": "That of this document."}}
+    return "", f"{{host}}:{entry['port']}", entry["path"], {"variables": variables}
 
 
 _TRUSTED_TYPES: Final = "; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -101,7 +120,7 @@ class Page:
         self._metadata = metadata
         self._files = _Files(directory=directory, html=True, check_dir=False)
         # Relative to the document: a proxy may have it below a path.
-        self._openapi = orjson.dumps({**openapi(), "servers": [{"url": "."}]})
+        self._openapi = orjson.dumps({**openapi(servers, metadata), "servers": [{"url": "."}]})
         self._asyncapi = orjson.dumps(asyncapi(servers))
         where = {"metadata": list(metadata)} if metadata else {}
         # A server with ``href`` is behind the same proxy as this listener.

@@ -19,6 +19,7 @@ from diem.tokens.verifier import Verifier
 from metadata.api import LocateApi
 from metadata.directory import Directory
 from metadata.locate import MAX_REQUEST_BYTES, OwnerLookup
+from tests.support.described import check_described
 from tests.support.security_events import recorded_events
 from tests.support.tokens import NOW, Issuer
 from tests.unit.metadata.snapshots import FixedLoads, a_map, clone, server
@@ -75,7 +76,8 @@ async def request(
 ) -> httpx.Response:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(more.pop("client", "127.0.0.1"), 5000))
     headers = {"Content-Type": "application/json"} | more.pop("headers", {})
-    async with httpx.AsyncClient(transport=transport, base_url="http://metadata.test") as http:
+    hooks = {"response": [check_described]}
+    async with httpx.AsyncClient(transport=transport, base_url="http://metadata.test", event_hooks=hooks) as http:
         return await http.request(method, path, content=content, headers=headers)
 
 

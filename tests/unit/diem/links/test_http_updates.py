@@ -23,6 +23,7 @@ from diem.protocol.feed import Batch
 from diem.protocol.frames import text_frame
 from diem.protocol.update import Change, encode
 from diem.tokens.verifier import Verifier
+from tests.support.described import check_described
 from tests.support.patience import PATIENCE_S, until
 from tests.support.tokens import Issuer
 from tests.unit.diem.links.edges import Patient, listening
@@ -68,7 +69,11 @@ async def worlds(rules: AdmissionRules) -> AsyncIterator[World]:
     hub.caught_up("store")
     edge.ready = True
     edge.publish_status(live=True, since="-")
-    async with listening(edge) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    hooks = {"response": [check_described]}
+    async with (
+        listening(edge) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", event_hooks=hooks) as client,
+    ):
         yield World(hub, edge, client, port)
 
 

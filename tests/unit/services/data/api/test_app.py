@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.data.api.page import openapi
 from tests.unit.services.data.conftest import Rest, assert_problem
 
 
@@ -33,6 +34,16 @@ async def test_an_unknown_path_is_answered_with_the_paths_that_there_are(rest: R
     assert_problem(response, 404, "not_found")
     assert {"/v1/endpoints", "/v1/data/{endpoint}", "/v1/sources", "/openapi.json"} < {*response.json()["paths"]}
     assert "/v1/endpoints is the catalogue" in response.json()["detail"]
+
+
+async def test_every_path_and_method_is_described(rest: Rest) -> None:
+    described = openapi()["paths"]
+    paths = {*(await rest.reader.get("/nothing")).json()["paths"]} - {"/openapi.json", "/asyncapi.json"}
+    assert paths == described.keys()
+    for path in paths:
+        answer = await rest.writer.request("BREW", path.replace("{endpoint}", "a").replace("{name}", "a"))
+        methods = {method.upper() for method in described[path].keys() - {"parameters"}}
+        assert {*answer.headers["allow"].split(", ")} - {"HEAD"} == methods, path
 
 
 async def test_a_defect_gets_a_problem_document_without_details(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,8 @@ SERVERS: Final[list[dict[str, Any]]] = [{"port": 8101, "path": "/ws"}, {"url": "
 DOCUMENT: Final = asyncapi(SERVERS)
 NAME: Final = "/game/42"
 VERSION: Final = 1_700_000_000_456
+CASES: Final = ("server_messages", "subscription_set")
+"""Shared cases with messages."""
 
 
 def schema_of(message: str) -> dict[str, Any]:
@@ -94,6 +96,17 @@ def test_examples_of_the_document_fit() -> None:
         for example in message["examples"]:
             assert example["payload"]["type"] == name
             check(example["payload"])
+
+
+def test_messages_of_the_shared_cases_fit() -> None:
+    cases = {name: json.loads((ROOT / f"tests/cases/{name}.json").read_bytes()) for name in CASES}
+    sent = [json.loads(each["text"]) for each in cases["server_messages"]["frames"]]
+    for case in cases["subscription_set"]["cases"]:
+        sent += [step["message"] for step in case["steps"] if step.get("message")]
+    for message in sent:
+        check(message)
+    for text in cases["server_messages"]["ignored"]:
+        assert json.loads(text)["type"] not in VALIDATORS
 
 
 def made(media_type: str, content: bytes, **query: str) -> Representation:

@@ -2,25 +2,29 @@
 
 from typing import Any
 
+import jsonschema_rs
+import orjson
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from openapi_spec_validator.validation.exceptions import OpenAPIValidationError
 
 from diem import __version__
+from diem.links.http_updates import MAX_BODY_BYTES
+from diem.protocol import messages
 from diem.tokens.claims import MAX_PREFIXES
 from diem.tokens.verifier import MAX_TOKEN_BYTES
+from metadata import locate
 from services.data.access.plans import MAX_TOKEN_S, MIN_TOKEN_S
 from services.data.api import bulk, files
 from services.data.api.catalogue import MAX_ENTRIES
-from services.data.api.page import openapi
+from services.data.api.page import asyncapi, openapi
 from services.data.api.problems import _STATUSES
 from services.data.api.status import MAX_ENDPOINTS
 from services.data.api.tokens import MAX_SUBJECT
 from services.data.kinds.series.quantities import MAX_AREA, MAX_QUANTITY
 from services.data.kinds.series.units import MAX_UNIT
 from services.data.limits import DATASET_BYTES
-
-DOCUMENT = openapi()
+from tests.support.described import DOCUMENT
 
 
 def test_openapi_states_the_limits_of_the_code() -> None:
@@ -55,8 +59,71 @@ def _has_limits_of_files(schemas: dict[str, Any], post: dict[str, Any]) -> None:
 
 
 def test_every_problem_status_of_the_code_is_described() -> None:
-    described = {int(name.removeprefix("Problem")) for name in DOCUMENT["components"]["responses"]}
-    assert {status for _, status, _ in _STATUSES} <= described
+    described = {name.removeprefix("Problem") for name in DOCUMENT["components"]["responses"]}
+    assert {str(status) for _, status, _ in _STATUSES} <= described
+
+
+def test_paths_of_servers_have_their_addresses_and_the_limits_of_the_code() -> None:
+    schemas, paths = DOCUMENT["components"]["schemas"], DOCUMENT["paths"]
+    wait = schemas["UpdatesRequest"]["properties"]["wait"]
+    assert wait["maximum"] == wait["default"] == messages.MAX_WAIT_S
+    assert f"At most {MAX_BODY_BYTES} bytes" in paths["/v1/updates"]["post"]["requestBody"]["description"]
+    assert schemas["LocateRequest"]["properties"]["endpoints"]["maxItems"] == locate.MAX_NAMES
+    assert schemas["Message.ErrorCode"] == asyncapi(())["components"]["schemas"]["ErrorCode"]
+    assert [server["url"] for server in paths["/v1/updates"]["servers"]] == ["http://{host}:8101"]
+    assert [server["url"] for server in paths["/v1/locate"]["servers"]] == ["http://{host}:8400"]
+    behind = openapi([{"url": "wss://edge.example/a/ws"}])["paths"]
+    assert behind["/v1/updates"]["servers"] == [{"url": "https://edge.example/a"}]
+    assert "/v1/locate" not in behind
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_valid"),
+    [
+        ({"endpoints": {"/a": None, "bad name": 5}, "data": True, "wait": 0.5, "resynced": ["/a"], "stale": []}, True),
+        ({"endpoints": {}, "live": False, "token": "a.b.c", "client": "12345678"}, True),
+        ({}, False),
+        ({"endpoints": {"/a": -1}}, False),
+        ({"endpoints": {}, "wait": 26}, False),
+        ({"endpoints": {}, "live": 1}, False),
+        ({"endpoints": {}, "stale": "/a"}, False),
+        ({"endpoints": {}, "more": 1}, False),
+    ],
+)
+def test_requests_for_updates_fit_if_servers_accept_them(request_: dict[str, Any], *, is_valid: bool) -> None:
+    assert _fits("UpdatesRequest", request_) == is_valid
+    try:
+        messages.parse_updates(orjson.dumps(request_), 1024)
+    except messages.MessageError:
+        assert not is_valid
+    else:
+        assert is_valid
+
+
+@pytest.mark.parametrize(
+    ("request_", "is_valid"),
+    [
+        ({"endpoints": ["/a", "bad name"], "clone": 1}, True),
+        ({"endpoints": [], "clone": None}, True),
+        ({"endpoints": {}}, False),
+        ({"clone": 1}, False),
+        ({"endpoints": [], "more": 1}, False),
+        ({"endpoints": ["/a"] * (locate.MAX_NAMES + 1)}, False),
+    ],
+)
+def test_requests_to_locate_fit_if_services_accept_them(request_: dict[str, Any], *, is_valid: bool) -> None:
+    assert _fits("LocateRequest", request_) == is_valid
+    try:
+        locate.parse(orjson.dumps(request_))
+    except locate.InvalidRequest:
+        assert not is_valid
+    else:
+        assert is_valid
+
+
+def _fits(schema: str, value: object) -> bool:
+    whole = {"$ref": f"#/components/schemas/{schema}", "components": DOCUMENT["components"]}
+    return jsonschema_rs.Draft202012Validator(whole).is_valid(value)
 
 
 def test_openapi_is_valid() -> None:

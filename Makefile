@@ -1,4 +1,4 @@
-# The habits: run test quick check unit contract integration e2e walks pauses conformance engines frameworks audit sbom image chart bench-NAME smoke faults hosts docs site packages lock clean.
+# The habits: run test quick check unit contract integration e2e walks pauses conformance engines frameworks audit sbom image chart bench-NAME smoke faults hosts docs site packages cases lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -15,15 +15,15 @@ NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(i
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-scale bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages lock clean \
-  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx peers postgres mosquitto prometheus spark autobahn
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-scale bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages cases lock clean \
+  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx peers postgres mosquitto prometheus go spark autobahn
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page and the examples"
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-	@echo "also: check unit contract integration e2e client-test walks pauses conformance engines frameworks cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages lock clean"
+	@echo "also: check unit contract integration e2e client-test walks pauses conformance engines frameworks cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages cases lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up --pages examples $(RUN_ARGS)
@@ -57,7 +57,7 @@ frameworks: install-test $(MODULES) chromium
 
 # In `make test` one JVM is Spark, most queries are interpreted, not compiled.
 CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py served_topic.py source_restart.py three_brokers.py) docs/test_guides.py docs/test_site.py data/test_hooks.py data/test_mqtt.py data/test_publishers.py deploy/test_libraries.py deploy/test_load.py deploy/test_plans.py deploy/test_shared_port.py deploy/test_wheel.py deploy/test_why.py data/test_postgres_source_restart.py test_promises.py) tests/e2e/contract $(addprefix tests/e2e/test_,addresses.py page_accessibility.py page_life.py quota.py sdk_cache.py without_websocket.py) tests/load/test_upgrade.py
-cluster: install-test install-spark kafka mosquitto postgres page chromium
+cluster: install-test install-spark kafka mosquitto postgres page chromium go
 	@deploy/install/chromium.sh windows
 	@CI=1 RUN_CLUSTER=1 $(PYTEST) $(CLUSTER)
 
@@ -231,6 +231,12 @@ packages: install page
 	@$(PY) -m hatchling build --target wheel --directory dist
 	@cd client && ../deploy/install/node.sh npm pack --silent --pack-destination ../dist
 
+# For clients in other languages: the shared cases, beside the texts that their README names.
+cases:
+	@mkdir -p dist && version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) && \
+	  tar --sort=name --transform "s,^,diem-cases-$$version/," -czf "dist/diem-cases-$$version.tar.gz" \
+	  LICENSE NOTICE tests/cases docs/protocol.md docs/guide/write-a-client.md services/data/api/asyncapi.json client/go
+
 # Installation: each part once, and again when its lock file changes.
 
 # System packages and the page are installed in parallel with Python's packages; never two of pip or of apt at a time.
@@ -344,6 +350,9 @@ mosquitto:
 
 prometheus:
 	@deploy/install/prometheus.sh
+
+go:
+	@deploy/install/go.sh
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: make install puts it into $(VENV)/bin" >&2; exit 1; }

@@ -1,6 +1,6 @@
 /** The cases that the Python client and the SDK share (tests/cases); tests/unit/diem/client/test_cases.py runs the same. */
 
-import { readFileSync, readdirSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { TokenBucket, windowMs } from "../../src/sdk/backoff.ts";
 import { CLOSE_CODES, reconnects, retryWindow } from "../../src/sdk/codes.ts";
@@ -25,7 +25,7 @@ function each<T extends { name: string }>(file: string, run: (found: T) => void 
 }
 
 test("every file has a runner", () => {
-  const files = readdirSync(FOLDER).filter((name) => name.endsWith(".json")).map((name) => name.replace(".json", ""));
+  const files = load<{ files: { file: string }[] }>("index").files.map(({ file }) => file.replace(".json", ""));
   expect(files.sort()).toEqual([
     "close", "endpoint_names", "epochs", "lost_versions", "message_rate", "owner_urls", "reconnect", "retry_after", "routes",
     "server_messages", "silence", "subscription_set", "tokens",

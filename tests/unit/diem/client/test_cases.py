@@ -70,14 +70,13 @@ class Drawn(random.Random):
 
 def test_every_file_has_a_runner() -> None:
     run = {"owner_urls", "epochs", "reconnect", "close", "retry_after", "message_rate", "subscription_set"}
+    run |= {"endpoint_names", "lost_versions", "server_messages", "silence", "tokens"}
+    index = load("index")
+    listed = [Path(each["file"]).stem for each in index["files"]]
     # The routes are the SDK's alone: the Python client knows no metadata service.
-    assert {path.stem for path in CASES.glob("*.json")} - {"routes"} == run | {
-        "endpoint_names",
-        "lost_versions",
-        "server_messages",
-        "silence",
-        "tokens",
-    }
+    assert {*listed} - {"routes"} == run
+    assert sorted([*listed, "index"]) == sorted(path.stem for path in CASES.glob("*.json"))
+    assert {each["level"] for each in index["files"]} == index["levels"].keys()
 
 
 # Delays and rates

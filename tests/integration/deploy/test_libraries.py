@@ -1,10 +1,11 @@
-"""The libraries for programs, Python's and Node's, at a real system, while its processes are killed.
+"""The libraries for programs, Python's and Node's, and the minimal client in Go at a real system with killed processes.
 
 Also behind proxies that let no WebSocket through, where the libraries make requests instead.
 """
 
 import asyncio
 import contextlib
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
@@ -17,13 +18,17 @@ import pytest
 from diem.client import Client
 from tests.support.obstacles import Obstacle, proxy
 from tests.support.patience import until
-from tests.support.required import in_cluster
+from tests.support.required import in_cluster, unavailable
 from tests.support.running import ROOT, Running, running
 
 pytestmark = in_cluster("it starts systems, and kills their processes")
 
 CLIENT = ROOT / "client"
 NODE = ROOT / "deploy/install/node.sh"
+GO = CLIENT / "go"
+GO_PROGRAM = ROOT / "build" / "go" / "watch"
+MAX_LINES = 300
+"""Of the minimal client, without comments and blank lines: what it takes to write one."""
 NAMES = [f"/lib/{number}" for number in range(20)]
 
 
@@ -70,6 +75,34 @@ async def node(url: str) -> AsyncIterator[Watcher]:
         stdout=subprocess.PIPE,
     )
     assert program.stdin is not None
+    async with _reading(program, watcher):
+        yield watcher
+        # After `close` nothing keeps the program running.
+        program.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def built_in_go() -> None:
+    try:
+        subprocess.run(["go", "build", "-o", GO_PROGRAM, "./watch"], cwd=GO, check=True)
+    except FileNotFoundError as error:
+        unavailable("Go (deploy/install/go.sh)", error)
+
+
+@contextlib.asynccontextmanager
+async def go(system: Running) -> AsyncIterator[Watcher]:
+    watcher = Watcher()
+    program = await asyncio.create_subprocess_exec(
+        *(str(GO_PROGRAM), system.websocket_urls[0], f"{system.page}v1", *NAMES), stdout=subprocess.PIPE
+    )
+    async with _reading(program, watcher):
+        yield watcher
+        program.send_signal(signal.SIGINT)
+
+
+@contextlib.asynccontextmanager
+async def _reading(program: asyncio.subprocess.Process, watcher: Watcher) -> AsyncIterator[None]:
+    """Read what a program prints until the block has ended it."""
 
     async def read() -> None:
         assert program.stdout is not None
@@ -77,14 +110,12 @@ async def node(url: str) -> AsyncIterator[Watcher]:
             found = orjson.loads(line)
             if "endpoint" in found:
                 watcher.received(found["endpoint"], found["version"])
-            else:
+            elif "live" not in found:
                 watcher.is_websocket = "transport" not in found
 
     reading = asyncio.create_task(read())
     try:
-        yield watcher
-        # After `close` nothing keeps the program running.
-        program.stdin.close()
+        yield
         await until(lambda: program.returncode is not None)
         assert program.returncode == 0
     finally:
@@ -116,7 +147,7 @@ async def has_arrived(watchers: Mapping[str, Watcher], acknowledged: dict[str, i
         print(f"{fault}: {name} after {asyncio.get_running_loop().time() - began:.1f} s")
 
 
-@pytest.mark.usefixtures("built")
+@pytest.mark.usefixtures("built", "built_in_go")
 @pytest.mark.parametrize(
     ("mode", "servers", "killed", "down"),
     [
@@ -133,9 +164,19 @@ async def test_programs_end_at_the_last_acknowledged_versions_whatever_is_killed
         running(tmp_path, mode, servers=servers) as system,
         python(system.page) as one,
         node(system.page) as other,
+        contextlib.AsyncExitStack() as stack,
     ):
         watchers = {f"{mode}, python": one, f"{mode}, node": other}
+        if mode != "z-client":
+            watchers[f"{mode}, go"] = await stack.enter_async_context(go(system))
         await faults(system, watchers, killed, down)
+
+
+@pytest.mark.usefixtures("built_in_go")
+def test_the_minimal_client_passes_the_cases_of_its_level_and_stays_small() -> None:
+    subprocess.run(["go", "test", "-count=1", "."], cwd=GO, check=True)
+    lines = [line.strip() for line in (GO / "client.go").read_text().splitlines()]
+    assert len([line for line in lines if line and not line.startswith("//")]) <= MAX_LINES
 
 
 @pytest.mark.usefixtures("built")

@@ -7,14 +7,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 from websockets.exceptions import ConnectionClosed
 
 from diem.client import BaseClient, Event
 from diem.links.admitted_client import STALL_TIMEOUT_S
 from tests.e2e.contract.mode import ModeUnderTest
+from tests.support.described import check_described
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,6 +48,22 @@ def last_status(messages: list[dict[str, Any]]) -> dict[str, Any]:
     for each in single:
         (stale.difference_update if each["live"] else stale.update)(each["endpoints"])
     return {"live": everything["live"], "stale": sorted(stale)}
+
+
+async def test_served_descriptions_are_valid_and_name_what_answers(mode: ModeUnderTest) -> None:
+    http, page = mode.system.http, mode.system.page
+    document = (await http.get(f"{page}openapi.json")).json()
+    validate(document, cls=OpenAPIV31SpecValidator)
+    assert ("/v1/locate" in document["paths"]) == mode.partitioned_client
+    host, named = str(urlsplit(page).hostname), 0
+    for path, body in {"/v1/updates": {"endpoints": {}, "wait": 0}, "/v1/locate": {"endpoints": []}}.items():
+        for server in document["paths"].get(path, {}).get("servers", []):
+            answer = await http.post(server["url"].replace("{host}", host) + path, json=body)
+            assert answer.status_code == 200, answer.text
+            await check_described(answer)
+            named += 1
+    messages = (await http.get(f"{page}asyncapi.json")).json()
+    assert named == len(messages["servers"]) + mode.partitioned_client
 
 
 async def test_a_poll_is_answered_with_what_is_newer_at_once_or_with_the_next_update(mode: ModeUnderTest) -> None:

@@ -27,6 +27,14 @@ _LISTING_TASKS: Final = 8
 _PROPERTY: Final = re.compile(r"\s*([^\s=:#!]+)(?:\s*[=:]\s*|\s+)(.*?)\s*")
 _APPENDED: Final = {"spark.driver.extraJavaOptions": " ", "spark.jars": ","}
 """Settings with several values, and their separators: ours are added to the operator's."""
+_COMPILER: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:Tier4InvocationThreshold=40000",
+    "-XX:Tier4MinInvocationThreshold=5000",
+    "-XX:Tier4CompileThreshold=100000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""Eight times HotSpot's defaults: most of what its optimising compiler makes is not used again often enough to pay."""
 _FORCED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """Settings that results depend on. Timestamps of Spark's default type have no statistics in Parquet files."""
 
@@ -128,7 +136,11 @@ def spark_path(path: Path) -> str:
 
 
 def _defaults(options: SparkOptions, master: str) -> dict[str, str]:
-    java = [f"-Dlog4j2.configurationFile={options.log_configuration.as_uri()}", f'"-Djava.io.tmpdir={options.scratch}"']
+    java = [
+        *_COMPILER,
+        f"-Dlog4j2.configurationFile={options.log_configuration.as_uri()}",
+        f'"-Djava.io.tmpdir={options.scratch}"',
+    ]
     return {
         "spark.app.name": "diem",
         "spark.driver.memory": default_memory(master),

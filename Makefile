@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 # The habits: run test quick check unit contract integration e2e walks pauses conformance engines frameworks audit sbom image chart bench-NAME smoke faults hosts docs site packages cases lock clean.
+=======
+# The habits: run test quick check unit contract integration e2e walks pauses conformance engines frameworks audit sbom image chart bench-NAME smoke faults hosts docs site packages artefacts release lock clean.
+>>>>>>> 2c2baa89 (packaging: make a release by one command)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -15,15 +19,24 @@ NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(i
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
+<<<<<<< HEAD
 .PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-scale bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages cases lock clean \
   install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx peers postgres mosquitto prometheus go spark autobahn
+=======
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-scale bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages artefacts release lock clean \
+  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx peers postgres mosquitto prometheus spark autobahn
+>>>>>>> 2c2baa89 (packaging: make a release by one command)
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page and the examples"
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
+<<<<<<< HEAD
 	@echo "also: check unit contract integration e2e client-test walks pauses conformance engines frameworks cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages cases lock clean"
+=======
+	@echo "also: check unit contract integration e2e client-test walks pauses conformance engines frameworks cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages artefacts release lock clean"
+>>>>>>> 2c2baa89 (packaging: make a release by one command)
 
 run: install page
 	@$(VENV)/bin/diem up --pages examples $(RUN_ARGS)
@@ -72,7 +85,8 @@ chart-modes: install-test
 
 # As root on Debian; deploy/image/Containerfile is for others, and CONTAINERFILE=1 builds that without a registry. SPARK=1 adds
 # Java and Spark, and -spark to the default tag.
-IMAGE ?= localhost/diem:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)$(if $(SPARK),-spark)
+RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMAGE ?= localhost/diem:$(RELEASE)$(if $(SPARK),-spark)
 image: install page sbom
 	@rm -f dist/*.whl && $(PY) -m hatchling build --target wheel --directory dist >/dev/null
 	@deploy/image/$(if $(CONTAINERFILE),containerfile,build).sh $(IMAGE) $(if $(SPARK),spark)
@@ -95,7 +109,7 @@ sbom: $(VENV)/audit/.installed | $(NODE_AFTER)
 	@rm -rf build/sbom && mkdir -p build/sbom
 	@for name in $(SHIPPED); do $(AUDIT)/cyclonedx-py requirements --short-PURLs -o build/sbom/$$name.json requirements/$$name.txt; done
 	@cd client && ../deploy/install/node.sh npm sbom --package-lock-only --sbom-format cyclonedx > ../build/sbom/page.json
-	@$(PY) -m requirements.sbom build/sbom.cdx.json "$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)" \
+	@$(PY) -m requirements.sbom build/sbom.cdx.json $(RELEASE) \
 	  build/sbom/*.json $(wildcard */*/jars.lock learning/spark/wheel/jars.lock)
 
 check: install-test install-spark $(MODULES)
@@ -226,16 +240,39 @@ docs: install
 site: install-docs
 	@$(PY) -m sphinx --quiet --fresh-env --fail-on-warning --keep-going -c docs/site -d build/site.cache . build/site
 
-# What others install: a wheel with the page inside, and the SDK for npm.
+# What others install: the sdist and from it the wheel, with the page inside, and the SDK for npm.
 packages: install page
-	@$(PY) -m hatchling build --target wheel --directory dist
+	@test -x $(VENV)/bin/uv || $(PY) -m pip install --quiet --no-deps --require-hashes -r deploy/install/uv.txt
+	@$(VENV)/bin/uv build --quiet --no-build-isolation --python $(PY) --out-dir dist
 	@cd client && ../deploy/install/node.sh npm pack --silent --pack-destination ../dist
 
+<<<<<<< HEAD
 # For clients in other languages: the shared cases, beside the texts that their README names.
 cases:
 	@mkdir -p dist && version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) && \
 	  tar --sort=name --transform "s,^,diem-cases-$$version/," -czf "dist/diem-cases-$$version.tar.gz" \
 	  LICENSE NOTICE tests/cases docs/protocol.md docs/guide/write-a-client.md services/data/api/asyncapi.json client/go
+=======
+# What a release consists of, in dist, checked and installed into empty environments. The chart needs Go, the image root on Debian.
+artefacts: install-test page sbom $(MODULES) $(VENV)/release/.installed
+	@rm -rf dist && mkdir dist
+	@if deploy/install/containers.sh; then $(MAKE) --no-print-directory image && \
+	  buildah push --quiet $(IMAGE) oci-archive:dist/diem-$(RELEASE)-image.tar:$(IMAGE); fi
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory chart-modes && deploy/install/chart.sh && \
+	  build/chart/bin/helm lint --quiet --strict deploy/chart && build/chart/bin/helm package deploy/chart --destination dist; \
+	  else echo "No Go here: no chart" >&2; fi
+	@$(MAKE) --no-print-directory packages
+	@$(VENV)/release/bin/twine --no-color check --strict dist/*.whl dist/diem_realtime-*.tar.gz
+	@cd client && ../deploy/install/node.sh npx --no-install publint run ../dist/diem-client-$(RELEASE).tgz --strict
+	@cp build/sbom.cdx.json dist/
+	@cd dist && sha256sum -- * >SHA256SUMS && cat SHA256SUMS
+	@CI=1 RUN_CLUSTER=1 DIEM_DIST=$(CURDIR)/dist $(PYTEST) -q tests/integration/deploy/test_wheel.py
+	@cd client && DIEM_DIST=$(CURDIR)/dist ../deploy/install/node.sh npm test --silent -- tests/package.test.ts
+
+# As root and with Go, so that nothing is left out. It pushes nothing.
+release: install $(VENV)/release/.installed
+	@deploy/release.sh $(VERSION)
+>>>>>>> 2c2baa89 (packaging: make a release by one command)
 
 # Installation: each part once, and again when its lock file changes.
 
@@ -300,10 +337,16 @@ $(VENV)/.figures: $(VENV)/.run requirements/figures.txt
 	@touch $@
 
 # An environment of its own: the dependencies of these tools are none of DIEM's.
-$(VENV)/audit/.installed: $(VENV)/.run deploy/install/audit.txt
+$(VENV)/audit/.installed: deploy/install/audit.txt | $(VENV)/.run
 	@echo "Installing pip-audit and cyclonedx-bom (once) ..."
 	@rm -rf $(VENV)/audit && $(PY) -m venv $(VENV)/audit
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/install/audit.txt
+	@touch $@
+
+$(VENV)/release/.installed: deploy/install/release.txt | $(VENV)/.run
+	@echo "Installing twine and bump-my-version (once) ..."
+	@rm -rf $(VENV)/release && $(PY) -m venv $(VENV)/release
+	@$(VENV)/release/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/install/release.txt
 	@touch $@
 
 $(MODULES): client/package-lock.json client/package.json | $(NODE_AFTER)
@@ -361,7 +404,7 @@ lock:
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.11 virtualenv.in -o virtualenv.txt
-	@cd deploy/install && for name in uv audit; do uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+	@cd deploy/install && for name in uv audit release; do uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
 	  --no-header --python-version 3.11 $$name.in -o $$name.txt; done
 
 clean:

@@ -1,7 +1,7 @@
-/** What `npm pack` makes: unpacked where an application would have it, it runs, and its types are good. `make frameworks` builds with it. */
+/** What `npm pack` makes: installed into an empty application, it runs, and its types are good. `make frameworks` builds with it. */
 
 import { execFileSync, spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { checkPackage, createPackageFromTarballData } from "@arethetypeswrong/core";
@@ -40,13 +40,13 @@ let tarball: string;
 
 beforeAll(() => {
   home = mkdtempSync(join(tmpdir(), "diem-client-"));
-  const packed = run("npm", ["pack", "--json", "--loglevel=error", "--update-notifier=false", `--pack-destination=${home}`], CLIENT);
-  const [{ filename, files: listed }] = JSON.parse(packed.slice(packed.indexOf("[\n"))) as [{ filename: string; files: { path: string }[] }];
-  tarball = filename;
-  files = listed.map(({ path }) => path);
-  mkdirSync(join(home, "node_modules/diem-client"), { recursive: true });
-  run("tar", ["-xzf", filename, "-C", "node_modules/diem-client", "--strip-components=1"]);
+  // That of a release (`make artefacts`), or one as `make packages` makes it.
+  const folder = process.env.DIEM_DIST ?? home;
+  if (folder === home) run("npm", ["pack", "--silent", `--pack-destination=${home}`], CLIENT);
+  tarball = join(folder, readdirSync(folder).find((name) => /^diem-client-.*\.tgz$/.test(name)) ?? "");
+  files = run("tar", ["-tzf", tarball]).trim().split("\n").map((path) => path.replace("package/", ""));
   writeFileSync(join(home, "package.json"), '{ "type": "module" }');
+  run("npm", ["install", "--offline", "--silent", "--no-audit", "--no-fund", tarball]);
   for (const name of ["application.ts", "application.cts"]) writeFileSync(join(home, name), APPLICATION);
 });
 
@@ -90,7 +90,7 @@ test("publint finds nothing", async () => {
 });
 
 test("the types are right for whoever imports ES modules", async () => {
-  const checked = await checkPackage(createPackageFromTarballData(readFileSync(join(home, tarball))));
+  const checked = await checkPackage(createPackageFromTarballData(readFileSync(tarball)));
   if (!checked.types) throw new Error("there are none");
   // Node.js loads ES modules by `require`, and TypeScript 5.8 knows; its resolution `node10` knows no subpaths.
   const others = checked.problems.filter(({ kind, ...problem }) =>

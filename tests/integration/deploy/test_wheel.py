@@ -23,11 +23,16 @@ from tests.support.required import in_cluster, unavailable
 
 pytestmark = [pytest.mark.takes(20), pytest.mark.xdist_group("wheel")]
 BUILT: Final = ROOT / "client" / "dist" / "index.html"
+DIST: Final = os.environ.get("DIEM_DIST")
+"""The folder of a release, of whose wheel uvx makes an environment with packages of the index (``make artefacts``)."""
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, as `make packages` builds it."""
+    if DIST:
+        (released,) = Path(DIST).glob("diem_realtime-*.whl")
+        return released
     if not BUILT.is_file():
         unavailable("the page", FileNotFoundError(f"{BUILT}: run `make page`"))
     folder = tmp_path_factory.mktemp("wheel")
@@ -42,12 +47,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs of an environment with the wheel, and with the packages that it requires.
+def diem(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str | Path]:
+    """The command ``diem`` of an environment with the wheel, and with the packages that it requires.
 
     These are links to those that the tests run with, which are the locked ones: nothing is downloaded, and a package
     that the wheel does not require is not there.
     """
+    if DIST:
+        return [Path(sys.executable).with_name("uv"), "tool", "run", "--isolated", "--from", wheel, "diem"]
     home = tmp_path_factory.mktemp("environment")
     venv.create(home, with_pip=False, symlinks=True)
     (packages,) = home.glob("lib/python3*/site-packages")
@@ -58,7 +65,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel],
         check=True,
     )
-    return home / "bin"
+    return [home / "bin" / "diem"]
 
 
 def required(wheel: Path) -> set[str]:
@@ -104,10 +111,10 @@ def test_wheel_has_the_page_and_the_presets_and_no_tests(wheel: Path) -> None:
 
 
 @in_cluster()
-async def test_diem_up_of_the_installed_wheel_serves_its_page(installed: Path, tmp_path: Path) -> None:
+async def test_diem_up_of_the_installed_wheel_serves_its_page(diem: list[str | Path], tmp_path: Path) -> None:
     (tmp_path / "diem.toml").write_text("")
     up = await asyncio.create_subprocess_exec(
-        *(installed / "diem", "up", "--free-ports"), cwd=tmp_path, env=environment(), stdout=PIPE, stderr=STDOUT
+        *(*diem, "up", "--free-ports"), cwd=tmp_path, env=environment(), stdout=PIPE, stderr=STDOUT
     )
     try:
         assert up.stdout is not None
@@ -133,9 +140,9 @@ async def test_diem_up_of_the_installed_wheel_serves_its_page(installed: Path, t
 @pytest.mark.parametrize(
     "command", ["up --mode x --free-ports", "up --mode all-to-all --nginx --free-ports", "check", "size --updates 10"]
 )
-def test_what_needs_an_extra_names_it(installed: Path, tmp_path: Path, command: str) -> None:
+def test_what_needs_an_extra_names_it(diem: list[str | Path], tmp_path: Path, command: str) -> None:
     ran = subprocess.run(
-        [installed / "diem", *command.split()],
+        [*diem, *command.split()],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,

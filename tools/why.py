@@ -6,7 +6,6 @@ Hops of processes are the operator page's findings about them; this adds the end
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
-from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from deploy.admin.findings import Finding, Situation, each_finding
@@ -19,6 +18,7 @@ from diem.protocol.codes import Close, reconnects
 from diem.protocol.endpoints import is_collection
 from diem.protocol.partition_map import HOT
 from diem.protocol.partitioners import partition_of
+from tools.diagnosis import Diagnosis, State, fault, note, ok
 
 ON_THE_WAY_MS: Final = 2000
 """Age until which an update may still be on its way."""
@@ -44,26 +44,6 @@ _CLOSES: Final[Mapping[int, tuple[str, str]]] = {
 }
 
 
-class HopState(StrEnum):
-    """What is known of a hop."""
-
-    OK = "ok"
-    UNKNOWN = "unknown"
-    """Nothing: what has the answer does not answer."""
-    NOTE = "note"
-    """Worth a look; by itself it keeps no update from anybody."""
-    FAULT = "fault"
-
-
-class Hop(NamedTuple):
-    """One step of an update."""
-
-    name: str
-    state: HopState
-    text: str
-    remedy: str = ""
-
-
 class Facts(NamedTuple):
     """Documents of a running system."""
 
@@ -79,7 +59,7 @@ class Facts(NamedTuple):
     """The partition map with its owners; None where there is none."""
 
 
-def hops(facts: Facts) -> list[Hop]:
+def hops(facts: Facts) -> list[Diagnosis]:
     """Return the hops of an update, from the Data Service to the client."""
     found = each_finding(facts.situation)
     rows = list(with_children(facts.situation.status["processes"]))
@@ -99,28 +79,28 @@ def hops(facts: Facts) -> list[Hop]:
     return _one_of_several([*chain, _client(facts)])
 
 
-def cause_of(chain: Iterable[Hop]) -> Hop | None:
-    """Return the hop that explains it: the first at fault, else the first worth a look; None if all is well."""
-    ranked = [hop for state in (HopState.FAULT, HopState.NOTE) for hop in chain if hop.state is state]
+def cause_of(chain: Iterable[Diagnosis]) -> Diagnosis | None:
+    """Return the hop that explains it: the first at fault, else worth a look, else unknown; None if all is well."""
+    ranked = [hop for state in (State.FAULT, State.NOTE, State.UNKNOWN) for hop in chain if hop.state is state]
     return ranked[0] if ranked else None
 
 
 # Processes
 
 
-def _process(found: Iterable[Finding], name: str, row: Mapping[str, Any]) -> Hop:
+def _process(found: Iterable[Finding], name: str, row: Mapping[str, Any]) -> Diagnosis:
     mine = next((each for each in found if name in each.processes and not _is_publisher(each)), None)
     if mine is None:
-        return Hop(name, HopState.OK, health(dict(row)).word)
+        return ok(name, health(dict(row)).word)
     critical = mine.level is HealthLevel.CRITICAL
-    return Hop(name, HopState.FAULT if critical else HopState.NOTE, f"{mine.title}. {mine.detail}", mine.action)
+    return Diagnosis(name, State.FAULT if critical else State.NOTE, f"{mine.title}. {mine.detail}", mine.action)
 
 
 def _is_publisher(finding: Finding) -> bool:
     return finding.kind.startswith("publisher") or finding.kind == "source"
 
 
-def _publisher(found: Iterable[Finding], facts: Facts) -> Iterator[Hop]:
+def _publisher(found: Iterable[Finding], facts: Facts) -> Iterator[Diagnosis]:
     """Yield the hop from the Data Service to Kafka, if there is one, with the partition of the endpoint."""
     reports = (row.get("report") or {} for _, row in with_children(facts.situation.status["processes"]))
     publisher = next((report["publisher"] for report in reports if report.get("publisher")), None)
@@ -129,8 +109,8 @@ def _publisher(found: Iterable[Finding], facts: Facts) -> Iterator[Hop]:
     mine = next((each for each in found if each.kind.startswith("publisher")), None)
     if mine is not None:
         critical = mine.level is HealthLevel.CRITICAL
-        yield Hop(
-            "publisher", HopState.FAULT if critical else HopState.NOTE, f"{mine.title}. {mine.detail}", mine.action
+        yield Diagnosis(
+            "publisher", State.FAULT if critical else State.NOTE, f"{mine.title}. {mine.detail}", mine.action
         )
         return
     name = facts.endpoint.encode()
@@ -142,7 +122,7 @@ def _publisher(found: Iterable[Finding], facts: Facts) -> Iterator[Hop]:
         )
     else:
         partition = f"partition {partition_of(name, int(publisher.get('partitions') or 1))}"
-    yield Hop("publisher", HopState.OK, f"{partition}; lag {publisher.get('lag') or 0:,}")
+    yield ok("publisher", f"{partition}; lag {publisher.get('lag') or 0:,}")
 
 
 def _is_on_the_way(facts: Facts, name: str, kind: str) -> bool:
@@ -160,14 +140,14 @@ def _is_on_the_way(facts: Facts, name: str, kind: str) -> bool:
     return roles.get(server, "serving" if "serving" not in roles.values() else None) in {"serving", "draining"}
 
 
-def _edge(facts: Facts, hop: Hop) -> Hop:
+def _edge(facts: Facts, hop: Diagnosis) -> Diagnosis:
     """Return the hop of a server or proxy with what it has of the endpoint."""
     place = facts.edges.get(hop.name)
-    if place is None or hop.state is HopState.FAULT:
+    if place is None or hop.state is State.FAULT:
         return hop
     if place.get("stale"):
         return hop._replace(
-            state=HopState.FAULT,
+            state=State.FAULT,
             text=f"its server of the endpoint, {place.get('server') or 'which nobody is'}, is silent or unreachable",
             remedy="Look at the servers and bridges above.",
         )
@@ -177,49 +157,46 @@ def _edge(facts: Facts, hop: Hop) -> Hop:
         return hop._replace(text=f"{hop.text}; version {version}" if version else hop.text)
     behind = f"it has version {version}, the Data Service {newest}"
     if facts.situation.now_ms - _ms(stored["time"]) < ON_THE_WAY_MS:
-        return hop._replace(state=HopState.NOTE, text=f"{behind}, which may be on its way", remedy="Ask again.")
+        return hop._replace(state=State.NOTE, text=f"{behind}, which may be on its way", remedy="Ask again.")
     log = facts.situation.log(hop.name)
     remedy = f"Look at the lag of what feeds it, then read {log}; a restart makes it read everything again."
-    return hop._replace(state=HopState.FAULT, text=behind, remedy=remedy)
+    return hop._replace(state=State.FAULT, text=behind, remedy=remedy)
 
 
-def _one_of_several(chain: Sequence[Hop]) -> list[Hop]:
+def _one_of_several(chain: Sequence[Diagnosis]) -> list[Diagnosis]:
     """Return the chain where the loss of one of several brokers is no fault, as long as the publisher writes."""
     brokers = [hop for hop in chain if hop.name.startswith("kafka-")]
-    down = [hop for hop in brokers if hop.state is HopState.FAULT]
-    writes = any(hop.name == "publisher" and hop.state is HopState.OK for hop in chain)
+    down = [hop for hop in brokers if hop.state is State.FAULT]
+    writes = any(hop.name == "publisher" and hop.state is State.OK for hop in chain)
     tolerated = set(down) if writes and len(down) < len(brokers) else set()
-    return [hop._replace(state=HopState.NOTE) if hop in tolerated else hop for hop in chain]
+    return [hop._replace(state=State.NOTE) if hop in tolerated else hop for hop in chain]
 
 
 # Endpoint and source
 
 
-def _stored(facts: Facts) -> Iterator[Hop]:
+def _stored(facts: Facts) -> Iterator[Diagnosis]:
     stored = facts.stored
     if stored is None:
-        yield Hop("endpoint", HopState.UNKNOWN, "the Data Service does not answer")
+        yield Diagnosis("endpoint", State.UNKNOWN, "the Data Service does not answer")
     elif stored["gone"]:
-        yield Hop(
-            "endpoint", HopState.FAULT, f"it was deleted at {stored['time']}", "Write it again, if it should exist."
-        )
+        yield fault("endpoint", f"it was deleted at {stored['time']}", "Write it again, if it should exist.")
     elif stored["version"] is not None:
         of_members = (
             ": its news are members that come and go, not their values" if is_collection(facts.endpoint) else ""
         )
-        yield Hop("endpoint", HopState.OK, f"version {stored['version']} of {stored['time']}{of_members}")
+        yield ok("endpoint", f"version {stored['version']} of {stored['time']}{of_members}")
     elif str(stored["source"]).startswith(SERVED):
         served = max((place.get("version") or 0 for place in facts.edges.values() if place), default=0)
         text = f"version {served}, of {stored['source']}" if served else f"{stored['source']} has no record of it"
-        yield Hop(
-            "endpoint", HopState.OK if served else HopState.FAULT, text, "" if served else "Look at its producers."
+        yield Diagnosis(
+            "endpoint", State.OK if served else State.FAULT, text, "" if served else "Look at its producers."
         )
     else:
         similar = get_close_matches(facts.endpoint, stored["near"], n=3, cutoff=SIMILAR)
         refused = stored["refused"]
         if refused and not similar:
-            yield Hop(
-                "endpoint", HopState.FAULT, f"it was never stored: the last write ({refused['time']}) was refused: "
+            yield fault("endpoint", f"it was never stored: the last write ({refused['time']}) was refused: "
                 f"{refused['detail']}", "Correct the write."
             )  # fmt: skip
             return
@@ -227,10 +204,10 @@ def _stored(facts: Facts) -> Iterator[Hop]:
         remedy = (
             "Correct the name in the page." if similar else "`diem put` writes it; the catalogue is at /v1/endpoints."
         )
-        yield Hop("endpoint", HopState.FAULT, f"there is no such endpoint{meant}", remedy)
+        yield fault("endpoint", f"there is no such endpoint{meant}", remedy)
 
 
-def _source(facts: Facts) -> Iterator[Hop]:
+def _source(facts: Facts) -> Iterator[Diagnosis]:
     """Yield the source of an endpoint, or the refused write after its last version."""
     stored = facts.stored
     if stored is None or stored["version"] is None:
@@ -238,7 +215,7 @@ def _source(facts: Facts) -> Iterator[Hop]:
     refused = stored["refused"]
     if refused and _ms(refused["time"]) > _ms(stored["time"]):
         text = f"a write at {refused['time']}, after the last version, was refused: {refused['detail']}"
-        yield Hop("write", HopState.FAULT, text, "Correct what the writer sends, or its key.")
+        yield fault("write", text, "Correct what the writer sends, or its key.")
     name = stored["source"]
     rows = with_children(facts.situation.status["processes"])
     sources = [source for _, row in rows for source in (row.get("report") or {}).get("sources") or ()]
@@ -248,21 +225,21 @@ def _source(facts: Facts) -> Iterator[Hop]:
     if source.get("error"):
         text = f"source {name} fails: {source['error']}. What was read before stays"
         remedy = "Correct what it reads, or its table in diem.toml (`diem sources check`); it is tried again by itself."
-        yield Hop("source", HopState.FAULT, text, remedy)
+        yield fault("source", text, remedy)
     elif source.get("refused"):
         text = f"source {name}: {source['refused']} records refused, the last: {source.get('last_refusal')}"
-        yield Hop("source", HopState.NOTE, text, "Correct them at their origin.")
+        yield note("source", text, "Correct them at their origin.")
     else:
-        yield Hop("source", HopState.OK, f"{name}, last read {source.get('last_success')}")
+        yield ok("source", f"{name}, last read {source.get('last_success')}")
 
 
 # The client
 
 
-def _client(facts: Facts) -> Hop:
+def _client(facts: Facts) -> Diagnosis:
     places = [place for place in facts.edges.values() if place is not None]
     if not places:
-        return Hop("client", HopState.UNKNOWN, "no server answers")
+        return Diagnosis("client", State.UNKNOWN, "no server answers")
     if facts.client is None:
         return _any_client(sum(place["matching"] for place in places))
     clients = [(name, client) for name, place in facts.edges.items() if place for client in place["clients"]]
@@ -275,63 +252,53 @@ def _client(facts: Facts) -> Hop:
         if client["blocked"]:
             text = f"it reads too slowly: {amount(client['unsent'], 'update')} wait for it at {name}"
             remedy = f"It gets the latest of each endpoint once it reads. {_CLOSES[Close.SLOW][1]}"
-            return Hop("client", HopState.FAULT, text, remedy)
+            return fault("client", text, remedy)
     where = ", ".join(dict.fromkeys(name for name, _ in subscribed))
     of = f", {len(subscribed)} of its {len(clients)} connections" if len(clients) > 1 else ""
-    return Hop("client", HopState.OK, f"subscribed at {where}{of}")
+    return ok("client", f"subscribed at {where}{of}")
 
 
-def _any_client(subscribed: int) -> Hop:
+def _any_client(subscribed: int) -> Diagnosis:
     if subscribed:
-        return Hop("clients", HopState.OK, f"{amount(subscribed, 'client')} subscribed; --client names one")
+        return ok("clients", f"{amount(subscribed, 'client')} subscribed; --client names one")
     remedy = "The page must subscribe; `diem why ENDPOINT --client ADDRESS` looks at one client."
-    return Hop("clients", HopState.NOTE, "nobody is subscribed to the endpoint", remedy)
+    return note("clients", "nobody is subscribed to the endpoint", remedy)
 
 
-def _not_subscribed(endpoint: str, clients: Sequence[Mapping[str, Any]]) -> Hop:
+def _not_subscribed(endpoint: str, clients: Sequence[Mapping[str, Any]]) -> Diagnosis:
     if not any(client["allowed"] for client in clients):
         if clients[0]["user"] is None:
-            return Hop(
-                "client", HopState.FAULT, "it has presented no token yet", "The page must present one: docs/access.md."
-            )
+            return fault("client", "it has presented no token yet", "The page must present one: docs/access.md.")
         text = f"the token of {clients[0]['user']} does not cover {endpoint}"
-        return Hop(
-            "client", HopState.FAULT, text, "Issue a token, or an API key of a plan, with this prefix: docs/access.md."
-        )
+        return fault("client", text, "Issue a token, or an API key of a plan, with this prefix: docs/access.md.")
     names = [name for client in clients for name in client["names"]]
     if within := next((name for name in names if is_collection(name) and endpoint.startswith(name)), None):
         text = f"it is subscribed to the collection {within}, whose news are members that come and go, not their values"
-        return Hop("client", HopState.FAULT, text, f"The page must subscribe to {endpoint} itself.")
+        return fault("client", text, f"The page must subscribe to {endpoint} itself.")
     if similar := get_close_matches(endpoint, names, n=1, cutoff=SIMILAR):
-        return Hop(
-            "client", HopState.FAULT, f"it is subscribed to {similar[0]} instead", "Correct the name in the page."
-        )
+        return fault("client", f"it is subscribed to {similar[0]} instead", "Correct the name in the page.")
     others = amount(sum(client["subscriptions"] for client in clients), "other endpoint")
-    return Hop(
-        "client", HopState.FAULT, f"connected, and not subscribed to it: to {others}", "The page must subscribe to it."
-    )
+    return fault("client", f"connected, and not subscribed to it: to {others}", "The page must subscribe to it.")
 
 
-def _departed(places: Sequence[Mapping[str, Any]]) -> Hop:
+def _departed(places: Sequence[Mapping[str, Any]]) -> Diagnosis:
     left = min((each for place in places for each in place["departures"]), key=lambda each: each["ago_s"], default=None)
     if left is None:
         remedy = (
             "Look at its console and network panel: another address, a proxy in between, or no connection at all. "
             "A client is its session in `welcome`, its address as servers see it, or the user of its token."
         )
-        return Hop("client", HopState.FAULT, "it is not connected, and was not lately", remedy)
+        return fault("client", "it is not connected, and was not lately", remedy)
     when = f"{left['ago_s']:.0f} s ago"
     if left["status"]:
-        return Hop(
-            "client", HopState.FAULT, f"refused {when} with {left['status']}: {left['detail']}", "Do what it says."
-        )
+        return fault("client", f"refused {when} with {left['status']}: {left['detail']}", "Do what it says.")
     code = left["close"]
     if left["by_client"]:
         text = f"it left {when} ({code}): its page was closed, or closed the connection"
-        return Hop("client", HopState.FAULT, text, "Open the page again.")
+        return fault("client", text, "Open the page again.")
     meaning, remedy = _CLOSES.get(code, (left["detail"] or "see the close codes in docs/protocol.md section 1", ""))
     again = "It reconnects by itself." if reconnects(code) else "It does not reconnect by itself: reload the page."
-    return Hop("client", HopState.FAULT, f"closed {when} with {code}: {meaning}", f"{remedy} {again}".strip())
+    return fault("client", f"closed {when} with {code}: {meaning}", f"{remedy} {again}".strip())
 
 
 def _ms(time: str) -> float:

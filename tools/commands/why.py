@@ -9,7 +9,6 @@ from urllib.parse import quote
 import httpx
 import orjson
 import typer
-from rich.text import Text
 
 from deploy.admin.findings import Situation
 from deploy.cli.options import StateDirOption, run_interactive
@@ -18,18 +17,18 @@ from deploy.invocation import pasteable
 from deploy.system import control
 from deploy.system.description import with_children
 from deploy.system.state_dir import StateDir
-from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
+from deploy.terminal import DEFAULT_STATE_DIR, plain_console
 from diem.links import client_report
 from diem.links.internal_client import internal_client
 from diem.process import lifecycle
 from diem.process.key_ring import KeyRing
 from diem.protocol import endpoints
 from diem.protocol.assignment import Snapshot
-from tools.why import Facts, Hop, HopState, cause_of, hops
+from tools.diagnosis import Diagnosis, State, as_json_values, has_fault, print_table
+from tools.why import Facts, cause_of, hops
 
 TIMEOUT_S: Final = 3.0
 MAX_COLUMNS: Final = 120
-_STYLES: Final = {HopState.FAULT: "bold red", HopState.NOTE: "yellow", HopState.UNKNOWN: "dim", HopState.OK: "green"}
 
 
 def register(cli: typer.Typer) -> None:
@@ -56,20 +55,19 @@ def why_command(
     """
     endpoints.check(endpoint)
     state = StateDir(state_dir)
-    cause: Hop | None = None
+    chain: list[Diagnosis] = []
 
     async def explain() -> None:
-        nonlocal cause
-        chain = hops(await read_facts(state, endpoint, client))
+        chain.extend(hops(await read_facts(state, endpoint, client)))
         cause = cause_of(chain)
         if as_json:
-            shown = {"endpoint": endpoint, "client": client, "hops": [hop._asdict() for hop in chain]}
+            shown = {"endpoint": endpoint, "client": client, "hops": as_json_values(chain)}
             typer.echo(json.dumps(shown | {"cause": None if cause is None else cause._asdict()}))
         else:
             _print(chain, cause)
 
     code = run_interactive(explain)
-    return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and cause and cause.state is HopState.FAULT else code
+    return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and has_fault(chain) else code
 
 
 async def read_facts(state: StateDir, endpoint: str, client: str | None) -> Facts:
@@ -125,21 +123,16 @@ async def _snapshot(status: dict[str, Any], keys: KeyRing) -> Snapshot | None:
         return None
 
 
-def _print(chain: list[Hop], cause: Hop | None) -> None:
+def _print(chain: list[Diagnosis], cause: Diagnosis | None) -> None:
     console = plain_console()
     console.width = min(console.width, MAX_COLUMNS)
-    table = plain_table("hop", "state", "", wrap=("",))
-    for hop in chain:
-        table.add_row(hop.name, Text(hop.state, style=_STYLES[hop.state]), Text(hop.text))
-    console.print(table)
+    print_table(console, "hop", chain, with_remedies=False)
     if cause is None:
         text = (
             "Every hop is well. `diem canary --once` writes and watches endpoints at every server, as a client would."
         )
         console.print(f"\n{pasteable(text)}")
         return
-    console.print(
-        Text.assemble("\n", ("Cause  " if cause.state is HopState.FAULT else "Note   "), f"{cause.name}: {cause.text}")
-    )
+    console.print(f"\n{'Cause' if cause.state is State.FAULT else 'Note '}  {cause.name}: {cause.text}")
     if cause.remedy:
-        console.print(Text(f"Do     {pasteable(cause.remedy)}"))
+        console.print(f"Do     {pasteable(cause.remedy)}")

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -21,7 +22,8 @@ from tests.integration.deploy.running import Running, diem, fine, report_of, up
 from tests.support.patience import PATIENCE_S, until
 from tests.support.required import in_cluster
 from tools.commands.why import read_facts
-from tools.why import Hop, HopState, cause_of, hops
+from tools.diagnosis import Diagnosis, State
+from tools.why import cause_of, hops
 
 HERE = "127.0.0.1"
 NAME = "/dam/prices/GR"
@@ -42,27 +44,31 @@ NAMES = [f"/n/{n}" for n in range(100)]
 CSV = "time,value\n2026-01-01T00:00:00Z,1\n"
 
 
-async def explain(running: Running, endpoint: str, client: str | None = None) -> list[Hop]:
+async def explain(running: Running, endpoint: str, client: str | None = None) -> list[Diagnosis]:
     """Return the hops as the command finds them."""
     return hops(await read_facts(StateDir(running.cwd / ".diem"), endpoint, client))
 
 
-async def blamed(running: Running, endpoint: str, client: str | None = None) -> Hop:
+async def blamed(running: Running, endpoint: str, client: str | None = None) -> Diagnosis:
     """Return the hop that explains it."""
-    found = cause_of(await explain(running, endpoint, client))
-    assert found is not None
+    chain = await explain(running, endpoint, client)
+    found = cause_of(chain)
+    assert found is not None, chain
     return found
 
 
-async def until_blamed(running: Running, name: str, text: str, endpoint: str, client: str | None = None) -> list[Hop]:
+async def until_blamed(
+    running: Running, name: str, text: str, endpoint: str, client: str | None = None
+) -> list[Diagnosis]:
     """Wait until a hop explains it with this text; return all hops."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            chain = await explain(running, endpoint, client)
-            cause = cause_of(chain)
-            if cause is not None and cause.name == name and text in cause.text:
-                return chain
-            await asyncio.sleep(0.2)
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        chain = await explain(running, endpoint, client)
+        cause = cause_of(chain)
+        if cause is not None and cause.name == name and text in cause.text:
+            return chain
+        assert time.monotonic() < deadline, chain
+        await asyncio.sleep(0.2)
 
 
 @asynccontextmanager
@@ -110,11 +116,14 @@ async def test_cause_is_found_in_nine_cases_of_mode_single(tmp_path: Path) -> No
         code, out, err = await diem("why", NAME, cwd=tmp_path)
         assert (code, err) == (0, "")
         assert "nobody is subscribed" in out
+        code, out, err = await diem("doctor", cwd=tmp_path)
+        assert (code, err) == (0, ""), out
+        assert "Source plant fails" in out
 
 
 async def its_name_is_unknown_or_another(running: Running) -> None:
     missing = await blamed(running, "/quite/another")
-    assert missing[:3] == ("endpoint", HopState.FAULT, "there is no such endpoint")
+    assert missing[:3] == ("endpoint", State.FAULT, "there is no such endpoint")
     assert (await blamed(running, "/dam/price/GR")).text == f"there is no such endpoint; did you mean {NAME}?"
     code, out, err = await diem("why", "/quite/another", "--json", cwd=running.cwd)
     assert (code, err) == (1, "")
@@ -132,7 +141,7 @@ async def the_client_is_not_connected_or_not_subscribed(running: Running) -> Non
     async with subscriber(running, NAME) as (_, session):
         chain = await explain(running, NAME, session)
         assert cause_of(chain) is None
-        assert chain[-1] == Hop("client", HopState.OK, "subscribed at websocket-1")
+        assert chain[-1] == Diagnosis("client", State.OK, "subscribed at websocket-1")
     await until_blamed(running, "client", "(1000): its page was closed", NAME, session)
     # One that was refused: the page of another origin.
     async with httpx.AsyncClient(trust_env=False) as http:
@@ -167,7 +176,7 @@ async def the_update_was_refused(running: Running) -> None:
     async with httpx.AsyncClient(timeout=PATIENCE_S, trust_env=False) as http:
         assert (await http.put(f"{rest}/data{NAME}", content=b"{", headers=headers)).status_code == 400
     cause = await blamed(running, NAME)
-    assert (cause.name, cause.state) == ("write", HopState.FAULT)
+    assert (cause.name, cause.state) == ("write", State.FAULT)
     assert "after the last version, was refused: " in cause.text
     await put(running, NAME, value=2)
     assert "nobody is subscribed" in (await blamed(running, NAME)).text
@@ -186,6 +195,7 @@ async def the_client_is_slow_and_then_closed(running: Running) -> None:
             b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: diem.v1.json\r\n\r\n"
         )
+        assert sock.recv(32).startswith(b"HTTP/1.1 101 ")
         text = orjson.dumps({"type": "subscribe", "id": 1, "endpoints": dict.fromkeys(NAMES)})
         sock.sendall(b"\x81\xfe" + len(text).to_bytes(2, "big") + b"\0\0\0\0" + text)
         await until_blamed(running, "clients", "nobody", NAME)
@@ -208,7 +218,7 @@ async def the_feed_is_cut(running: Running) -> None:
             ):
                 await asyncio.sleep(0.2)
         assert (await blamed(running, NAME)).name == "data"
-        assert chain["endpoint"].state is HopState.UNKNOWN
+        assert chain["endpoint"].state is State.UNKNOWN
     finally:
         os.kill(pid, signal.SIGCONT)
     await running.until_status(fine)
@@ -238,6 +248,11 @@ async def test_lost_bridge_and_lost_broker_are_the_cause_in_mode_x(tmp_path: Pat
             os.kill(running.pids()[name], signal.SIGSTOP)
             try:
                 await until_blamed(running, name, f"{name} does not answer", NAME)
+                code, out, err = await diem("doctor", "--json", cwd=tmp_path)
+                assert (code, err) == (1, "")
+                at_fault = {each["name"] for each in json.loads(out)["checks"] if each["state"] == "fault"}
+                assert {name} <= at_fault
+                assert ("kafka" in at_fault) == (name == "kafka-1")
             finally:
                 os.kill(running.pids()[name], signal.SIGCONT)
             await running.until_status(fine)

@@ -18,7 +18,8 @@ from tests.unit.deploy.admin.statuses import (
     status,
     z_client,
 )
-from tools.why import ON_THE_WAY_MS, Facts, Hop, HopState, cause_of, hops
+from tools.diagnosis import Diagnosis, State
+from tools.why import ON_THE_WAY_MS, Facts, cause_of, hops
 
 ENDPOINT = "/dam/prices/GR"
 STORED: dict[str, Any] = {
@@ -47,7 +48,7 @@ def of_two_servers(**differences: Any) -> dict[str, Any]:
     )
 
 
-def chain(of: dict[str, Any], edges: dict[str, Any], name: str | None = "192.0.2.1", **stored: Any) -> list[Hop]:
+def chain(of: dict[str, Any], edges: dict[str, Any], name: str | None = "192.0.2.1", **stored: Any) -> list[Diagnosis]:
     return hops(Facts(ENDPOINT, name, situation(of), STORED | stored, edges))
 
 
@@ -128,7 +129,7 @@ def test_missing_endpoint_has_a_reason(stored: dict[str, Any], text: str) -> Non
     of = change(of_two_servers(), "data")
     found = cause_of(chain(of, {"websocket-1": place(client())}, **stored))
     assert found is not None
-    assert found[:3] == ("endpoint", HopState.FAULT, text)
+    assert found[:3] == ("endpoint", State.FAULT, text)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_missing_endpoint_has_a_reason(stored: dict[str, Any], text: str) -> Non
 def test_connected_client_has_a_reason(found: dict[str, Any], text: str) -> None:
     reason = cause_of(chain(of_two_servers(), {"websocket-1": place(found)}))
     assert reason is not None
-    assert reason[:3] == ("client", HopState.FAULT, text)
+    assert reason[:3] == ("client", State.FAULT, text)
 
 
 def test_departures_are_bounded_and_the_latest_of_a_client_comes_first() -> None:

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-# The habits: run test quick check unit contract integration e2e walks pauses conformance engines frameworks audit sbom image chart bench-NAME smoke faults hosts docs site packages cases lock clean.
-=======
-# The habits: run test quick check unit contract integration e2e walks pauses conformance engines frameworks audit sbom image chart bench-NAME smoke faults hosts docs site packages artefacts release lock clean.
->>>>>>> 2c2baa89 (packaging: make a release by one command)
+# The habits: run test quick check unit contract integration e2e walks pauses conformance engines frameworks audit sbom image chart bench-NAME smoke faults hosts docs site packages cases artefacts release lock clean.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTHON ?= python3
@@ -19,24 +15,15 @@ NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(i
 RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
-<<<<<<< HEAD
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-scale bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages cases lock clean \
+.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-scale bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages cases artefacts release lock clean \
   install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx peers postgres mosquitto prometheus go spark autobahn
-=======
-.PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-scale bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages artefacts release lock clean \
-  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx peers postgres mosquitto prometheus spark autobahn
->>>>>>> 2c2baa89 (packaging: make a release by one command)
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page and the examples"
 	@echo "make test     installs the test-only parts and runs every test"
 	@echo "make quick    static checks, unit, contract and one end-to-end test"
 	@echo "make spark    installs what the pipeline needs (diem pipeline)"
-<<<<<<< HEAD
-	@echo "also: check unit contract integration e2e client-test walks pauses conformance engines frameworks cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages cases lock clean"
-=======
-	@echo "also: check unit contract integration e2e client-test walks pauses conformance engines frameworks cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages artefacts release lock clean"
->>>>>>> 2c2baa89 (packaging: make a release by one command)
+	@echo "also: check unit contract integration e2e client-test walks pauses conformance engines frameworks cluster chart audit sbom image bench-NAME smoke faults MODE=... hosts docs site packages cases artefacts release lock clean"
 
 run: install page
 	@$(VENV)/bin/diem up --pages examples $(RUN_ARGS)
@@ -246,13 +233,11 @@ packages: install page
 	@$(VENV)/bin/uv build --quiet --no-build-isolation --python $(PY) --out-dir dist
 	@cd client && ../deploy/install/node.sh npm pack --silent --pack-destination ../dist
 
-<<<<<<< HEAD
 # For clients in other languages: the shared cases, beside the texts that their README names.
 cases:
-	@mkdir -p dist && version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) && \
-	  tar --sort=name --transform "s,^,diem-cases-$$version/," -czf "dist/diem-cases-$$version.tar.gz" \
+	@mkdir -p dist && tar --sort=name --transform "s,^,diem-cases-$(RELEASE)/," -czf dist/diem-cases-$(RELEASE).tar.gz \
 	  LICENSE NOTICE tests/cases docs/protocol.md docs/guide/write-a-client.md services/data/api/asyncapi.json client/go
-=======
+
 # What a release consists of, in dist, checked and installed into empty environments. The chart needs Go, the image root on Debian.
 artefacts: install-test page sbom $(MODULES) $(VENV)/release/.installed
 	@rm -rf dist && mkdir dist
@@ -261,7 +246,7 @@ artefacts: install-test page sbom $(MODULES) $(VENV)/release/.installed
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory chart-modes && deploy/install/chart.sh && \
 	  build/chart/bin/helm lint --quiet --strict deploy/chart && build/chart/bin/helm package deploy/chart --destination dist; \
 	  else echo "No Go here: no chart" >&2; fi
-	@$(MAKE) --no-print-directory packages
+	@$(MAKE) --no-print-directory packages cases
 	@$(VENV)/release/bin/twine --no-color check --strict dist/*.whl dist/diem_realtime-*.tar.gz
 	@cd client && ../deploy/install/node.sh npx --no-install publint run ../dist/diem-client-$(RELEASE).tgz --strict
 	@cp build/sbom.cdx.json dist/
@@ -272,7 +257,6 @@ artefacts: install-test page sbom $(MODULES) $(VENV)/release/.installed
 # As root and with Go, so that nothing is left out. It pushes nothing.
 release: install $(VENV)/release/.installed
 	@deploy/release.sh $(VERSION)
->>>>>>> 2c2baa89 (packaging: make a release by one command)
 
 # Installation: each part once, and again when its lock file changes.
 

@@ -9,6 +9,7 @@ import numpy as np
 from diem.protocol.partition_map import MAX_PARTITIONS
 from learning.costs import Costs
 from learning.placement import exact, hot, report
+from learning.placement.admission import relieve
 from learning.placement.backend import Backend
 from learning.placement.baselines import Infeasible, lpt
 from learning.placement.blocks import Floats, Mask, Parts
@@ -139,12 +140,34 @@ def _candidates(problem: Problem, current: Parts | None, *, uneven: bool) -> Ite
     """Yield candidate placements with their names and numbers of partitions; see :func:`warm_start` for ``uneven``."""
     options, partitions = problem.options, problem.options.current_partitions
     if current is not None and options.partitions in {None, partitions}:
-        yield "warm start", warm_start(problem, current, uneven=uneven), partitions
+        cost = migration_cost(problem.instance)
+        budget = np.inf if options.movement_budget is None else options.movement_budget * float(cost.sum())
+        started = warm_start(problem, current, uneven=uneven)
+        yield "warm start", _relieve(problem, started, partitions, Movement(current, cost, budget)), partitions
     if current is None or options.movement_budget is None:
         placement, leaves = solve(problem)
         if current is not None:
             placement = relabel(placement, current, leaves, options.servers, migration_cost(problem.instance))
         yield NEW, placement, leaves
+
+
+def _relieve(problem: Problem, found: Parts, leaves: int, movement: Movement | None = None) -> Parts:
+    """Return a placement whose servers accept their clients, if one is near: also after the loss of a server.
+
+    Without one for the loss, one for all servers is taken; without that the placement stays as it is.
+    """
+    options = problem.options
+    if options.capacity is None:
+        return found
+    views = search_views(problem, problem.load(found < 0), found < 0, leaves, found)
+    planned = [view for view in views if view.servers in options.servers]
+    for lost in (0, 1):
+        counts = {each - lost for each in options.servers if lost < each <= leaves}
+        relieved = relieve(problem, found, leaves, planned, sorted(counts | ({*options.servers} if lost else set())))
+        if relieved is None or (movement is not None and movement.spent(relieved) > movement.budget):
+            break
+        found = relieved
+    return found
 
 
 def solve(problem: Problem) -> tuple[Parts, int]:
@@ -159,7 +182,7 @@ def solve(problem: Problem) -> tuple[Parts, int]:
     if _overload(problem, placement, leaves) > 0 and ((more := hot.mandatory(problem)) != must).any():
         placement, leaves = _solve_with(problem, more)
     _check_balance(problem, placement, leaves)
-    return placement, leaves
+    return _relieve(problem, placement, leaves), leaves
 
 
 def _solve_with(problem: Problem, must: Mask) -> tuple[Parts, int]:

@@ -1,6 +1,7 @@
 """Report a plan beside baselines, for the clients of the window and for those held out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from learning.placement import baselines
@@ -29,10 +30,11 @@ def build_report(
     """Build the JSON report of a plan: rounded, and the same for the same plan.
 
     ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean, the
-    upstream connections, the mean number of clients of each server and the partitions that a client meets, of the plan,
-    of the current placement and of each baseline, and the gaps to the lower bounds. With ``others``, the clients held
-    out, it also has them as ``held_out_...``: those of a plan made without these clients, and of the other placements,
-    for these clients.
+    upstream connections, the mean number of clients of each server, of the fullest one and of the fullest after the
+    loss of a server, the bytes a second of busy minutes on the fullest one (updates of the usual size) and the
+    partitions that a client meets, of the plan, of the current placement and of each baseline, and the gaps to the
+    lower bounds. With ``others``, the clients held out, it also has them as ``held_out_...``: those of a plan made
+    without these clients, and of the other placements, for these clients.
     """
     best, instance, options = decision.candidate, problem.instance, problem.options
     current = None if now is None else now.placement
@@ -90,16 +92,23 @@ def build_report(
 
 def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], servers: int) -> dict[str, Any]:
     instance, backend = problem.instance, problem.backend
+    frames = replace(problem, costs=replace(problem.costs, update_us=0.0, delivery_us=1.0))
     result: dict[str, Any] = {}
     for name, (placement, partitions) in placements.items():
         part = server_of_endpoint(placement, partitions, servers)
         clients = fan_out(backend, part, servers)
+        of_servers = clients_of_servers(instance, backend, part, servers)
+        left = server_of_endpoint(placement, partitions, max(1, servers - 1))
+        after_loss = clients_of_servers(instance, backend, left, max(1, servers - 1))
         result[name] = {
             "fan_out": _round(clients.mean),
             "fan_out_p99": clients.p99,
             "max_over_mean_load": _round(problem.balance(part, servers)),
             "connections": _round(connections(instance, clients)),
-            "clients": [_round(each) for each in clients_of_servers(instance, backend, part, servers).tolist()],
+            "clients": [_round(each) for each in of_servers.tolist()],
+            "clients_fullest": _round(float(of_servers.max())),
+            "clients_after_loss": _round(float(after_loss.max())),
+            "bytes_fullest": _round(float(frames.server_loads(part, servers).max()) * instance.load.data_bytes),
         }
     hot, figures = placements["plan"][0] < 0, result["plan"]
     least = problem.balance_lower_bound(hot, servers)

@@ -38,6 +38,8 @@ from learning.recommend.advice import cheaper_mode
 from learning.statistics.model import duplicate_recorders_warning
 from metadata.plans.plan import Plan, encode, overfull
 
+_OF_CLONE: Final = frozenset({"clients_fullest", "clients_after_loss", "megabytes_fullest"})
+"""Figures of a server which each clone has a share of."""
 MAX_NAMED: Final = 10
 """Maximum number of hot endpoints named in a report."""
 
@@ -109,6 +111,9 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
     outcome = search(options)
     report = _extend_report(traffic, outcome, current, system, costs=costs, roles=roles)
     report["clients"] = None if capacity is None else _clients(report, capacity, clones)
+    for own in (own for figures in report["servers"].values() for own in figures.values()):
+        for key in _OF_CLONE & own.keys():
+            own[key] /= clones
     if (why := overfull(report)) is not None:
         raise DiemError(why)
     # A plan that only balances the load may be all that the budget allows, and far from the best.
@@ -147,12 +152,20 @@ def _capacity(request: PlanRequest, system: RunningSystem) -> int | None:
 
 
 def _clients(report: Mapping[str, Any], capacity: int, clones: int) -> dict[str, Any]:
-    """Return the mean clients of each server by the plan, by the number of servers of each clone, and the capacity."""
+    """Return the mean clients of each server by the plan, by the number of servers of each clone, and the capacity.
+
+    ``after_loss`` are those of the fullest server when another one of its clone has failed.
+    """
     planned = {
         count: [round(each / clones, 1) for each in figures["plan"]["clients"]]
         for count, figures in report["servers"].items()
     }
-    return {"capacity": capacity, "servers": planned}
+    left = {
+        count: round(figures["plan"]["clients_after_loss"] / clones, 1)
+        for count, figures in report["servers"].items()
+        if int(count) > 1
+    }
+    return {"capacity": capacity, "servers": planned, "after_loss": left}
 
 
 def _cheaper_mode(instance: Instance, system: RunningSystem, servers: int, roles: RoleCosts) -> str | None:
@@ -265,10 +278,12 @@ def _mode_costs(
         result = dict(figures)
         for name, own in figures.items():
             if name not in {"bounds", "gaps"}:
-                result[name] = dict(own)
+                result[name] = {**own, "megabytes_fullest": own["bytes_fullest"] / 1e6}
                 for prefix in ("", "held_out_"):
                     if (links := own.get(f"{prefix}connections")) is not None:
                         if system.has_proxies:
+                            for key in ("clients_fullest", "clients_after_loss"):
+                                result[name].pop(key, None)
                             links = float(servers * max(system.proxies, 1))
                         met = own[f"{prefix}partitions_met"]
                         worth = placement_worth(instance, of_servers, links, hot.get(name, none), servers, met=met)

@@ -52,6 +52,9 @@ _ROWS: Final = (
     ("connections", "connections", ",.1f"),
     ("their memory, MiB", "memory_mib", ",.1f"),
     ("max/mean load", "max_over_mean_load", ".3f"),
+    ("fullest server: clients", "clients_fullest", ",.0f"),
+    ("  after a loss", "clients_after_loss", ",.0f"),
+    ("  MB/s to clients", "megabytes_fullest", ",.3f"),
     ("CPU, ms/s: updates", "updates_us_per_s", ",.3f"),
     ("  frames", "frames_us_per_s", ",.3f"),
     ("  connections", "connections_us_per_s", ",.3f"),
@@ -114,6 +117,8 @@ def _clients(known: Mapping[str, Any]) -> Iterator[str]:
             f"Clients of each of {amount(int(count), 'server')}: {named}{more}; the fullest has {max(clients):,.0f} of "
             f"{known['capacity']:,} (DIEM_WEBSOCKET_CAPACITY)"
         )
+        if (left := known.get("after_loss", {}).get(count, 0)) > known["capacity"]:
+            yield f"  after the loss of one, another would have {left:,.0f}, which it refuses: plan for more --servers"
 
 
 def _savings(report: Mapping[str, Any]) -> Iterator[str]:

@@ -113,11 +113,17 @@ def test_hot_endpoints_are_omitted_if_there_are_none() -> None:
 
 
 def test_clients_of_each_server_are_beside_what_it_accepts() -> None:
-    known = {"capacity": 10_000, "servers": {"2": [9_000.0, 3_000.4], "20": [600.0] * 19 + [601.0]}}
+    known = {
+        "capacity": 10_000,
+        "servers": {"2": [9_000.0, 3_000.4], "20": [600.0] * 19 + [601.0]},
+        "after_loss": {"2": 12_000.0, "20": 700.0},
+    }
     few, many = (text for text in sentences(report(clients=known)) if text.startswith("Clients of each of "))
     accepted = "of 10,000 (DIEM_WEBSOCKET_CAPACITY)"
     assert few == f"Clients of each of 2 servers: 9,000, 3,000; the fullest has 9,000 {accepted}"
     assert many == f"Clients of each of 20 servers: {'600, ' * 16}...; the fullest has 601 {accepted}"
+    lost = [text for text in sentences(report(clients=known)) if "after the loss of one" in text]
+    assert lost == ["  after the loss of one, another would have 12,000, which it refuses: plan for more --servers"]
 
 
 def test_mode_x_is_named_where_every_endpoint_would_be_hot() -> None:

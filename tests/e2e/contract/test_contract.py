@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import orjson
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
@@ -55,15 +56,19 @@ async def test_served_descriptions_are_valid_and_name_what_answers(mode: ModeUnd
     document = (await http.get(f"{page}openapi.json")).json()
     validate(document, cls=OpenAPIV31SpecValidator)
     assert ("/v1/locate" in document["paths"]) == mode.partitioned_client
-    host, named = str(urlsplit(page).hostname), 0
+    host = str(urlsplit(page).hostname)
     for path, body in {"/v1/updates": {"endpoints": {}, "wait": 0}, "/v1/locate": {"endpoints": []}}.items():
-        for server in document["paths"].get(path, {}).get("servers", []):
-            answer = await http.post(server["url"].replace("{host}", host) + path, json=body)
-            assert answer.status_code == 200, answer.text
-            await check_described(answer)
-            named += 1
+        named = [server["url"].replace("{host}", host) for server in document["paths"].get(path, {}).get("servers", [])]
+        answers = 0
+        for url in named:
+            with contextlib.suppress(httpx.ConnectError):  # z-client names those of `diem scale`, too
+                answer = await http.post(url + path, json=body)
+                assert answer.status_code == 200, answer.text
+                await check_described(answer)
+                answers += 1
+        assert answers or not named
     messages = (await http.get(f"{page}asyncapi.json")).json()
-    assert named == len(messages["servers"]) + mode.partitioned_client
+    assert len(messages["servers"]) == len(document["paths"]["/v1/updates"]["servers"])
 
 
 async def test_a_poll_is_answered_with_what_is_newer_at_once_or_with_the_next_update(mode: ModeUnderTest) -> None:

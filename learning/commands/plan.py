@@ -26,6 +26,7 @@ from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Head, PartitionMap
 from learning.commands.options import parse_window
 from learning.commands.spark_options import WarehouseOption, with_spark_options
+from learning.jobs.sources import complete_files
 from learning.jobs.spark_options import SparkSettings
 from learning.planning.context import (
     CapacityOption,
@@ -198,7 +199,8 @@ def _without_system(servers: tuple[int, ...] | None) -> Snapshot:
 
 
 def _kafka(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions | None:
-    """Return the cluster that has the traffic; None if that is recorded in files."""
-    if not kafka and state.read_processes().get("traffic", {}).get("sink") != "kafka":
+    """Return the named cluster, or that of the running system; None if there are recorded files."""
+    recorded = state.read_processes().get("traffic", {}).get("sink")
+    if not kafka and (recorded != "kafka" or complete_files(state.path / "traffic" / "in")):
         return None
     return find_cluster(state, kafka, KafkaUser.PIPELINE).options

@@ -1,6 +1,5 @@
 """The command ``diem status``: the processes of a running system, and their problems."""
 
-import asyncio
 import json
 import time
 from collections.abc import Iterable, Iterator
@@ -11,7 +10,6 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +26,6 @@ from diem.process.cores import usable_cores
 from diem.protocol.compatibility import UNANNOUNCED
 from diem.protocol.partition_map import HOT
 
-STATUS_EVERY_S: Final = 1.0
 UNVERIFIED_S: Final = 3600.0
 """Time for which a delivery without a valid signature is shown: it may be of anybody."""
 CLOCKS_S: Final = 1.0
@@ -44,7 +41,6 @@ def status(
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    watching: Annotated[bool, typer.Option("--watch", help="Repeat every second until Ctrl-C.")] = False,
     hosts: Annotated[
         Path | None,
         typer.Option(
@@ -76,15 +72,7 @@ def status(
             if cheaper := remark(answer, usable_cores()):
                 console.print(f"{cheaper}; `{diem_command('recommend')}` compares all modes", soft_wrap=True)
 
-    async def keep_showing() -> None:
-        with Live(console=console, auto_refresh=False) as live:
-            while True:
-                answer = await read()
-                tables = status_tables(answer, console.width)
-                live.update(Group(*tables, *fault_lines(answer), *page_lines(answer)), refresh=True)
-                await asyncio.sleep(STATUS_EVERY_S)
-
-    return run_interactive(keep_showing if watching and not as_json else show)
+    return run_interactive(show)
 
 
 WIDE: Final = 100

@@ -12,6 +12,7 @@ from deploy.cli import app
 from deploy.system import launch
 from diem.fanout.feed_hub import FeedHub
 from diem.protocol.feed import Batch
+from services.websocket import main
 
 NAME = "experiments.modes.expensive"
 WORK_NS = int(os.environ["UPDATE_WORK_US"]) * 1000
@@ -35,8 +36,6 @@ class ExpensiveHub(FeedHub):
 
 
 launch.command = command
-if sys.argv[1:3] == ["run", "websocket"]:
-    from services.websocket import main
-
-    vars(main)["FeedHub"] = ExpensiveHub
+# Servers are forked from this process, or started as this program.
+vars(main)["FeedHub"] = ExpensiveHub
 app()

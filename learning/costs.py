@@ -200,7 +200,8 @@ ROLES: Final = RoleCosts(
         "connection_us_per_s": Constant(1.7, 0.13),
         "link_delivery_us": Constant(3.5, 1.0),
         "bridge_update_us": Constant(3.9, 1.2),
-        "bridge_part_us": Constant(130.0, 20.0),
+        # make bench-modes on a shared port: a bridge passes on at once what a fetch brought. 130 before.
+        "bridge_part_us": Constant(90.0, 20.0),
         "bridge_idle_us_per_s": Constant(4000.0, 1000.0),
         # Between the fits with one server, 600 and 1,040, and make bench-modes, where each of four adds half of that.
         "proxy_write_us": Constant(400.0, 200.0),
@@ -216,7 +217,7 @@ ROLES: Final = RoleCosts(
         # with few updates and many subscribers.
         "server_watched_update_us": Constant(3.0, 2.0),
         # make bench-modes, at the speed of the others.
-        "bridge_group_us_per_s": Constant(6500.0, 2000.0),
+        "bridge_group_us_per_s": Constant(4500.0, 1500.0),
         "proxy_update_us": Constant(6.0, 3.0),
         # make bench-display: inline data against none, GETs against none, idle processes; make bench-reads.
         "inline_frame_us": Constant(1.5, 0.6),
@@ -229,7 +230,7 @@ ROLES: Final = RoleCosts(
         "nginx_frame_us": Constant(10.9, 0.7),
         "nginx_write_us": Constant(220.0, 150.0),
         "nginx_idle_us_per_s": Constant(1100.0, 1200.0),
-        "metadata_idle_us_per_s": Constant(7000.0, 1500.0),
+        "metadata_idle_us_per_s": Constant(5000.0, 1500.0),
         "composite_idle_us_per_s": Constant(5600.0, 1400.0),
         # The same beside make bench-convergence and make bench-ingest, which agree on sums: between updates and writes
         # the cost may be divided otherwise. Data of 1 to 3.5 KB.

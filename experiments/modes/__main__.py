@@ -123,7 +123,7 @@ class Comparison:
             "fitted": run.fitted,
             "control": run.control,
             "planned": run.planned,
-            "fan_out": learnt and {name: round(getattr(learnt, name), 3) for name in ("hashed", "planned", "met")},
+            "fan_out": learnt and {name: round(getattr(learnt, name), 3) for name in ("hashed", "planned")},
             "cpu_ms": {name: round(ms, 1) for name, ms in cpu.items()},
             "rest_cpu_ms": {name: round(ms, 1) for name, ms in means(results, "rest_cpu_ms").items()},
             "compiling_ms": round(statistics.fmean(each["compiling_ms"] for each in measured), 1),

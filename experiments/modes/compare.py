@@ -51,9 +51,9 @@ class Expected(NamedTuple):
     memory_mib: float
 
 
-def expect(run: Run, load: Load, costs: RoleCosts, fan_out: float | None = None, met: float | None = None) -> Expected:
-    """Return the prediction of a run; ``fan_out`` and ``met`` as of :func:`predict`."""
-    found = predict(run.configuration, run.size, load, workers=0, fan_out=fan_out, met=met, work_us=run.regime.work_us)
+def expect(run: Run, load: Load, costs: RoleCosts, fan_out: float | None = None) -> Expected:
+    """Return the prediction of a run; ``fan_out`` as of :func:`predict`."""
+    found = predict(run.configuration, run.size, load, workers=0, fan_out=fan_out, work_us=run.regime.work_us)
     work = work_of(run, found)
     totals = {name: costs.total(amounts) for name, amounts in work.items()}
     cpu = {name: total.value / 1000 for name, total in totals.items()}

@@ -30,8 +30,6 @@ class Learnt(NamedTuple):
     hashed: float
     """With endpoints where their hash puts them."""
     planned: float
-    met: float
-    """Mean number of partitions that the endpoints of a client are in, by plan."""
 
 
 def learn(events: Iterable[bytes], seconds: float, servers: int) -> Learnt:
@@ -46,10 +44,9 @@ def learn(events: Iterable[bytes], seconds: float, servers: int) -> Learnt:
     def mean(placement: Parts) -> float:
         return fan_out(backend, server_of_endpoint(placement, PARTITIONS, servers), servers).mean
 
-    met = fan_out(backend, found, PARTITIONS).mean
     moved = np.flatnonzero(found != now).tolist()
     homes = {instance.endpoints[at]: int(found[at]) for at in moved}
-    return Learnt(Plan(0, PARTITIONS, homes, servers=(servers,), created=CREATED), mean(now), mean(found), met)
+    return Learnt(Plan(0, PARTITIONS, homes, servers=(servers,), created=CREATED), mean(now), mean(found))
 
 
 def write_plan(path: Path, found: Learnt) -> None:

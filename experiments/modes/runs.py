@@ -89,7 +89,7 @@ def expected(run: Run, costs: RoleCosts) -> Expected:
     if not run.planned:
         return expect(run, load, own)
     learnt = learnt_of(run.regime, run.seconds, run.size.servers)
-    return expect(run, load, own, learnt.planned, learnt.met)
+    return expect(run, load, own, learnt.planned)
 
 
 def scenario_of(run: Run) -> Scenario:

@@ -80,7 +80,7 @@ class Load:
         return self.writes * parts * self.clients * any_of(self.subscribed, max(1.0, self.batch) / parts)
 
     def sends_of(self, met: float) -> float:
-        """Return the sends to clients a second where the endpoints of each are in ``met`` partitions, on average."""
+        """Return the sends to clients a second where those of each come in ``met`` parts, on average."""
         written = min(1.0, max(1.0, self.batch) * self.subscribed / self.subscriptions) if self.subscriptions else 0.0
         return self.writes * self.clients * met * any_of(written, self.subscriptions / met)
 

@@ -27,8 +27,6 @@ RESPONSE_BYTES: Final = 230.0
 """Headers of the response to a GET (``make bench-display``)."""
 NGINX_WORKERS: Final = 4
 """Most workers of the generated nginx."""
-NGINX_MERGES_US: Final = 2000.0
-"""nginx passes frames for a client on together if they come this much apart, on average (``make bench-modes``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,6 @@ def predict(
     workers: int = NGINX_WORKERS,
     brokers: int = 1,
     fan_out: float | None = None,
-    met: float | None = None,
     work_us: float = 0.0,
 ) -> Prediction:
     """Return the processes of a mode and their work.
@@ -116,10 +113,9 @@ def predict(
         workers: processes of nginx in front of equal servers; 0: these share a port.
         brokers: of Kafka.
         fan_out: mean number of servers of a clone that a client needs; None: of endpoints on random servers.
-        met: mean number of partitions that the endpoints of a client are in; None: of endpoints in random partitions.
         work_us: CPU that a server spends on an update besides what the product does: pieces then come further apart.
     """
-    return _Model(configuration, size, load, workers, brokers, fan_out=fan_out, met=met, work_us=work_us).predict()
+    return _Model(configuration, size, load, workers, brokers, fan_out=fan_out, work_us=work_us).predict()
 
 
 class MergedSaving(NamedTuple):
@@ -141,7 +137,7 @@ def merged_saving(configuration: Configuration, size: Size, load: Load, costs: R
 
     if not configuration.has_proxy:
         return MergedSaving(saved("delivery_us"), 0.0)
-    model = _Model(configuration, size, load, NGINX_WORKERS, 1, fan_out=None, met=None, work_us=0.0)
+    model = _Model(configuration, size, load, NGINX_WORKERS, 1, fan_out=None, work_us=0.0)
     of_nginx = costs.value({"nginx_frame_us": 1.0}) if configuration.behind_nginx else 0.0
     return MergedSaving(0.0, model.apart_at_proxy() * (saved("proxy_frame_us") + of_nginx))
 
@@ -158,7 +154,6 @@ class _Model:
         brokers: int,
         *,
         fan_out: float | None,
-        met: float | None,
         work_us: float,
     ) -> None:
         self.configuration = configuration
@@ -168,19 +163,26 @@ class _Model:
         self.behind_nginx = configuration.behind_nginx and workers > 0
         self.brokers = brokers
         self.update_us = DEFAULT.update_us + work_us
-        self.pieces = touched(size.partitions, load.batch) if configuration.uses_kafka else 1.0
+        # Of one clone: servers that a write reaches, and that a client needs.
+        self.reached = touched(size.servers, load.batch)
+        self.fan_out = touched(size.servers, load.subscriptions) if fan_out is None else fan_out
+        # A broker answers a bridge with the partitions of a write that both have, which the bridge passes on at once.
+        self.pieces = touched(self._links_to_brokers(), load.batch)
         self.parts = load.writes * self.pieces
         self.frames = load.frames
-        self.sends = load.sends(self.pieces) if met is None else load.sends_of(met)
+        self.sends = load.sends(self.pieces) if fan_out is None else load.sends_of(fan_out)
         self.proxied = load.merged_sends(self.pieces, self.apart_at_proxy())
         if configuration is Configuration.ALL_TO_ALL:
             self.frames = load.updates * load.clients
             self.sends = load.writes * load.clients
         self.inline = self.frames if load.data is Data.INLINE else 0.0
         self.gets = load.frames if load.data is Data.GET else 0.0
-        # Of one clone: servers that a write reaches, and that a client needs.
-        self.reached = touched(size.servers, load.batch)
-        self.fan_out = touched(size.servers, load.subscriptions) if fan_out is None else fan_out
+
+    def _links_to_brokers(self) -> float:
+        """Return the number of pairs of a broker and a bridge among which the partitions of a clone are divided."""
+        if not self.configuration.uses_kafka:
+            return 1.0
+        return min(self.size.partitions, self.brokers * (self.size.servers if self.configuration.partitioned else 1))
 
     def predict(self) -> Prediction:
         roles = [self._data(), *self._middle(), *self._edges()]
@@ -225,10 +227,11 @@ class _Model:
         if not configuration.uses_kafka:
             return []
         readers = size.servers if configuration is Configuration.X else size.clones
-        broker = terms.brokers(load.updates, self.parts, readers, size.all_servers)
+        batches = load.writes * touched(size.partitions, load.batch)
+        broker = terms.brokers(load.updates, batches, readers, size.all_servers)
         roles = [RoleUse("kafka", self.brokers, broker, _times(broker, self.brokers), math.inf)]
         form = terms.member if configuration.partitioned else terms.bridge
-        roles.append(self._servers("bridge", self._busiest(form), self._mean(form)))
+        roles.append(self._servers("bridge", self._busiest(form, batches), self._mean(form, batches)))
         if configuration.partitioned:
             clones = size.clones if configuration is Configuration.XZ else 1
             roles.append(_role("metadata", clones, terms.idle("metadata")))
@@ -240,14 +243,14 @@ class _Model:
         """Return the share of the updates that reaches the busiest server."""
         return self.size.largest_share if self.configuration.partitioned else 1.0
 
-    def _busiest(self, form: Callable[[float, float], Amounts]) -> Amounts:
-        """Return the work of the busiest server for updates and parts of writes."""
-        return form(self.load.updates * self._share(), self.parts * self._share())
+    def _busiest(self, form: Callable[[float, float], Amounts], parts: float) -> Amounts:
+        """Return the work of the busiest server, or its bridge, for updates and parts of writes."""
+        return form(self.load.updates * self._share(), parts * self._share())
 
-    def _mean(self, form: Callable[[float, float], Amounts]) -> Amounts:
-        """Return the work of a mean server for updates and parts of writes."""
+    def _mean(self, form: Callable[[float, float], Amounts], parts: float) -> Amounts:
+        """Return the work of a mean server, or its bridge, for updates and parts of writes."""
         divided = self.size.servers if self.configuration.partitioned else 1
-        return form(self.load.updates / divided, self.parts / divided)
+        return form(self.load.updates / divided, parts / divided)
 
     def _servers(
         self, name: str, busiest: Amounts, mean: Amounts, memory: float = 0.0, connections: float = 0.0
@@ -266,7 +269,7 @@ class _Model:
         """Return the servers, and the proxies in front of them."""
         load, size = self.load, self.size
         updates = self._share()
-        busiest, mean = self._busiest(self._server), self._mean(self._server)
+        busiest, mean = self._busiest(self._server, self.parts), self._mean(self._server, self.parts)
         if not self.configuration.has_proxy:
             clients = load.clients * (self.fan_out if self.configuration.partitioned else 1.0)
             # The busiest has the greatest share of the endpoints of its clone; on the X axis clients are divided.
@@ -318,27 +321,9 @@ class _Model:
 
     def _nginx(self) -> RoleUse:
         load = self.load
-        if self.configuration is Configuration.XZ:
-            sends, wakes = self.proxied, self.parts
-        else:
-            sends, wakes = self._through_nginx(), load.writes
-        work = terms.nginx(sends, wakes, self.inline, self.gets)
+        sends = self.proxied if self.configuration is Configuration.XZ else self.sends
+        work = terms.nginx(sends, self.parts, self.inline, self.gets)
         return RoleUse("nginx", 1, work, work, float(self.workers), connections=load.clients)
-
-    def _through_nginx(self) -> float:
-        """Return the sends of nginx in front of servers: of frames that come soon after one another it makes one.
-
-        A server with many clients sends the pieces of a write further apart, by what it sends of each in between.
-        """
-        if self.pieces <= 1 or not self.parts:
-            return self.sends
-        load = self.load
-        subscribed = any_of(load.subscribed, load.batch / self.pieces)
-        sends = self.sends / self.parts / self.size.all_servers
-        piece_us = ROLES.value({"server_part_us": 1.0, "delivery_us": sends})
-        piece_us += load.batch / self.pieces * self.update_us
-        between_us = piece_us / subscribed if subscribed else math.inf
-        return load.merged_sends(self.pieces, -math.expm1(-between_us / NGINX_MERGES_US))
 
     def apart_at_proxy(self) -> float:
         """Return the share of the pieces of a write that a proxy does not find waiting while it sends another.

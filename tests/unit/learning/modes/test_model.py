@@ -2,10 +2,9 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from learning.modes.configuration import Configuration, Size
 from learning.modes.load import Data, Load, touched
 from learning.modes.model import Prediction, merged_saving, predict
 
-REPORTS = Path(__file__).parents[4] / "docs" / "benchmarks" / "2026-11-21"
+REPORT = Path(__file__).parents[4] / "docs" / "benchmarks" / "2026-11-29" / "modes.json"
 LOAD = Load(clients=600, endpoints=200, updates=300, subscriptions=10, batch=30, data=Data.NONE)
 SIZE = Size(4)
 Z = [each for each in Configuration if each.partitioned]
@@ -54,21 +53,22 @@ def test_every_server_of_mode_x_consumes_every_update_and_servers_of_a_z_share_t
     assert amount(predict(Configuration.XZ, Size(4, 3), LOAD), "bridge_update_us") == pytest.approx(3 * LOAD.updates)
 
 
-def test_clients_have_the_same_frames_in_every_mode_with_kafka() -> None:
+def test_clients_have_a_send_for_each_bridge_that_a_write_reaches() -> None:
     direct = amount(predict(Configuration.X, SIZE, LOAD), "delivery_us")
-    assert direct > predict(Configuration.X_BROADCAST, SIZE, LOAD).roles[2].work["delivery_us"]
-    assert amount(predict(Configuration.Z_CLIENT, SIZE, LOAD), "delivery_us") == pytest.approx(direct)
+    assert direct == pytest.approx(LOAD.sends())
+    assert direct == amount(predict(Configuration.X_BROADCAST, SIZE, LOAD), "delivery_us")
+    divided = amount(predict(Configuration.Z_CLIENT, SIZE, LOAD), "delivery_us")
+    assert divided == pytest.approx(LOAD.sends(touched(4, LOAD.batch)))
     for configuration in (Configuration.Z_PROXY, Configuration.Z_COMPOSITE, Configuration.XZ):
         sends = amount(predict(configuration, Size(4, 1), LOAD), "proxy_frame_us")
         # A proxy sends together what arrives while it sends.
-        assert LOAD.sends() < sends < direct
+        assert LOAD.sends() < sends < divided
 
 
-def test_nginx_merges_what_many_servers_with_few_clients_each_send_soon_after_one_another() -> None:
-    few, many = (amount(predict(Configuration.X, Size(count), LOAD), "nginx_frame_us") for count in (1, 8))
-    assert LOAD.sends() < many < few < LOAD.sends(touched(12, LOAD.batch))
-    broadcast = predict(Configuration.X_BROADCAST, SIZE, LOAD)
-    assert amount(broadcast, "nginx_frame_us") == pytest.approx(LOAD.sends())
+def test_each_broker_answers_a_bridge_by_itself_and_nginx_passes_every_send_on() -> None:
+    three = predict(Configuration.X, SIZE, LOAD, brokers=3)
+    assert amount(three, "delivery_us") == pytest.approx(LOAD.sends(touched(3, LOAD.batch)))
+    assert amount(three, "nginx_frame_us") == amount(three, "delivery_us")
 
 
 def test_bridges_that_share_partitions_take_parts_of_writes_and_are_members_of_a_group() -> None:
@@ -111,72 +111,33 @@ def test_data_is_on_the_wire_as_often_as_frames() -> None:
     assert (alone, inline, fetched) == pytest.approx((110, 810, 3840), rel=0.01)
 
 
-class Run(NamedTuple):
-    """A committed run."""
-
-    name: str
-    configuration: Configuration
-    size: Size
-    load: Load
-    measured: dict[str, float]
-    """CPU microseconds a second of each kind of process."""
+RUNS = {run["group"]: run for run in json.loads(REPORT.read_text())["runs"] if run["regime"] == "R1"}
 
 
-def committed() -> Iterator[Run]:
-
-    def kinds(run: dict[str, Any]) -> dict[str, float]:
-        total: dict[str, float] = defaultdict(float)
-        for name, spent in run["cpu_seconds"].items():
-            total[name.rstrip("-0123456789")] += spent / run["run_seconds"] * 1e6
-        return total
-
-    runs = json.loads((REPORTS / "convergence.json").read_text())["runs"]
-    for configuration, servers in ((Configuration.SINGLE, 1), (Configuration.X_BROADCAST, 2)):
-        run = runs[f"convergence-{configuration}"]
-        load = Load(500, 200, 1000, 10, batch=50, data=Data.NONE)
-        yield Run(f"convergence {configuration}", configuration, Size(servers), load, kinds(run))
-    for name, servers in (("1-server", 1), ("3-servers", 3)):
-        run = json.loads((REPORTS / f"convergence-x-{name}.json").read_text())
-        load = Load(600, 200, 1000, 10, batch=50, data=Data.NONE)
-        yield Run(f"convergence x {name}", Configuration.X, Size(servers), load, kinds(run))
-    axes = {"x": Configuration.X, "z shared": Configuration.Z_PROXY}
-    for name, found in json.loads((REPORTS / "shares.json").read_text())["figures"].items():
-        axis, _, number = name.rpartition(", ")
-        if axis not in axes:
-            continue
-        count, load = int(number), Load(300, 200, 300, 10, batch=50, data=Data.NONE)
-        of_role = {"websocket": "server", "bridge": "bridge", "proxy": "proxy"}
-        times = {"websocket": count, "bridge": count, "proxy": 1}
-        spent = {role: found[f"{shown} CPU, us an update"] * 300 * times[role] for role, shown in of_role.items()}
-        yield Run(f"shares {name}", axes[axis], Size(count), load, {role: us for role, us in spent.items() if us})
-
-
-RUNS = {run.name: run for run in committed()}
-
-
-def ratios(name: str) -> dict[str, float]:
-    _, configuration, size, load, measured = RUNS[name]
-    found = predict(configuration, size, load).cpu_by_role(ROLES)
+def ratios(run: dict[str, Any]) -> dict[str, float]:
+    load = Load(300, 200, 300, 10, batch=50, data=Data.NONE)
+    size = Size(run["servers"], run["clones"])
+    found = predict(Configuration(run["configuration"]), size, load, workers=0).cpu_by_role(ROLES)
     # Datasets of those runs had 4 points, those of the constants 24 and more.
-    return {role: found[role] / measured[role] for role in found if role in measured and role != "data"}
+    return {role: found[role] / (1000 * ms) for role, ms in run["cpu_ms"].items() if role != "data"}
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_predictions_for_committed_runs_are_too_high_by_the_speed_of_the_machine(name: str) -> None:
-    found = ratios(name)
+def test_predictions_for_committed_runs_are_as_far_off_as_the_speed_of_machines(name: str) -> None:
+    found = ratios(RUNS[name])
     assert found
-    assert all(0.95 < ratio < 2.0 for ratio in found.values()), found
+    assert all(0.6 < ratio < 1.6 for ratio in found.values()), found
 
 
 def test_between_modes_and_sizes_predictions_differ_as_measurements_do() -> None:
     by_role: dict[str, list[float]] = defaultdict(list)
-    for name in RUNS:
-        for role, ratio in ratios(name).items():
+    for run in RUNS.values():
+        for role, ratio in ratios(run).items():
             by_role[role].append(ratio)
     assert len(by_role["websocket"]) == 10
     for role in ("websocket", "bridge", "proxy"):
         typical = median(by_role[role])
-        assert all(abs(ratio / typical - 1) < 0.25 for ratio in by_role[role]), (role, by_role[role])
+        assert all(abs(ratio / typical - 1) < 0.3 for ratio in by_role[role]), (role, by_role[role])
 
 
 def test_a_merged_frame_saves_a_send_wherever_clients_or_their_links_are_sent_it() -> None:
@@ -189,12 +150,12 @@ def test_a_merged_frame_saves_a_send_wherever_clients_or_their_links_are_sent_it
     assert proxy.between < composites.between
 
 
-def test_a_merged_frame_saves_what_the_model_says_that_sends_cost() -> None:
-    met = (7.0, 3.0)
-    before, after = (predict(Configuration.Z_CLIENT, SIZE, LOAD, met=each) for each in met)
-    merged = LOAD.sends_of(met[0]) - LOAD.sends_of(met[1])
-    saved = before.cpu(ROLES).value - after.cpu(ROLES).value
-    assert saved == pytest.approx(merged_saving(Configuration.Z_CLIENT, SIZE, LOAD, ROLES).servers * merged)
+def test_a_client_is_sent_what_it_is_written_by_each_server_that_it_needs() -> None:
+    few, many = (
+        amount(predict(Configuration.Z_CLIENT, SIZE, LOAD, fan_out=each), "delivery_us") for each in (1.0, 3.0)
+    )
+    assert (few, many) == pytest.approx((LOAD.sends_of(1.0), LOAD.sends_of(3.0)))
+    assert few < many
 
 
 def test_the_first_reader_of_the_brokers_is_in_their_other_costs() -> None:

@@ -44,7 +44,7 @@ _CLOSES: Final[Mapping[int, tuple[str, str]]] = {
 }
 
 
-class Facts(NamedTuple):
+class Evidence(NamedTuple):
     """Documents of a running system."""
 
     endpoint: str
@@ -59,24 +59,24 @@ class Facts(NamedTuple):
     """The partition map with its owners; None where there is none."""
 
 
-def hops(facts: Facts) -> list[Diagnosis]:
+def hops(evidence: Evidence) -> list[Diagnosis]:
     """Return the hops of an update, from the Data Service to the client."""
-    found = each_finding(facts.situation)
-    rows = list(with_children(facts.situation.status["processes"]))
+    found = each_finding(evidence.situation)
+    rows = list(with_children(evidence.situation.status["processes"]))
     chain = [
         *(_process(found, name, row) for name, row in rows if row["process"] == "data"),
-        *_stored(facts),
-        *_source(facts),
+        *_stored(evidence),
+        *_source(evidence),
     ]
     for kind in _CHAIN:
         if kind == "publisher":
-            chain += _publisher(found, facts)
+            chain += _publisher(found, evidence)
         chain += (
-            _edge(facts, _process(found, name, row))
+            _edge(evidence, _process(found, name, row))
             for name, row in rows
-            if row["process"] == kind and _is_on_the_way(facts, name, kind)
+            if row["process"] == kind and _is_on_the_way(evidence, name, kind)
         )
-    return _one_of_several([*chain, _client(facts)])
+    return _one_of_several([*chain, _client(evidence)])
 
 
 def cause_of(chain: Iterable[Diagnosis]) -> Diagnosis | None:
@@ -100,9 +100,9 @@ def _is_publisher(finding: Finding) -> bool:
     return finding.kind.startswith("publisher") or finding.kind == "source"
 
 
-def _publisher(found: Iterable[Finding], facts: Facts) -> Iterator[Diagnosis]:
+def _publisher(found: Iterable[Finding], evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield the hop from the Data Service to Kafka, if there is one, with the partition of the endpoint."""
-    reports = (row.get("report") or {} for _, row in with_children(facts.situation.status["processes"]))
+    reports = (row.get("report") or {} for _, row in with_children(evidence.situation.status["processes"]))
     publisher = next((report["publisher"] for report in reports if report.get("publisher")), None)
     if publisher is None:
         return
@@ -113,10 +113,12 @@ def _publisher(found: Iterable[Finding], facts: Facts) -> Iterator[Diagnosis]:
             "publisher", State.FAULT if critical else State.NOTE, f"{mine.title}. {mine.detail}", mine.action
         )
         return
-    name = facts.endpoint.encode()
-    if facts.snapshot is not None:
-        place = facts.snapshot.map.home(name)
-        owners = [owner.server for number in facts.snapshot.clones if (owner := facts.snapshot.owner(name, number))]
+    name = evidence.endpoint.encode()
+    if evidence.snapshot is not None:
+        place = evidence.snapshot.map.home(name)
+        owners = [
+            owner.server for number in evidence.snapshot.clones if (owner := evidence.snapshot.owner(name, number))
+        ]
         partition = (
             "the topic of hot updates" if place == HOT else f"partition {place}, of {', '.join(owners) or 'nobody'}"
         )
@@ -125,24 +127,24 @@ def _publisher(found: Iterable[Finding], facts: Facts) -> Iterator[Diagnosis]:
     yield ok("publisher", f"{partition}; lag {publisher.get('lag') or 0:,}")
 
 
-def _is_on_the_way(facts: Facts, name: str, kind: str) -> bool:
+def _is_on_the_way(evidence: Evidence, name: str, kind: str) -> bool:
     """Return whether updates of the endpoint go through a process: by owner, and by where the client is."""
-    visited = {edge for edge, found in facts.edges.items() if facts.client and found and found["matching"]}
+    visited = {edge for edge, found in evidence.edges.items() if evidence.client and found and found["matching"]}
     composite = name.rpartition("/")[0]
     if composite and visited and all(edge.rpartition("/")[0] != composite for edge in visited):
         return False
     if kind not in {"bridge", "websocket", "proxy"}:
         return True
     server = name.replace("bridge-", "websocket-")
-    if kind == "proxy" or not Mode(facts.situation.status["mode"]).partitioned:
+    if kind == "proxy" or not Mode(evidence.situation.status["mode"]).partitioned:
         return not visited or server in visited
-    roles = {edge: found.get("role") for edge, found in facts.edges.items() if found}
+    roles = {edge: found.get("role") for edge, found in evidence.edges.items() if found}
     return roles.get(server, "serving" if "serving" not in roles.values() else None) in {"serving", "draining"}
 
 
-def _edge(facts: Facts, hop: Diagnosis) -> Diagnosis:
+def _edge(evidence: Evidence, hop: Diagnosis) -> Diagnosis:
     """Return the hop of a server or proxy with what it has of the endpoint."""
-    place = facts.edges.get(hop.name)
+    place = evidence.edges.get(hop.name)
     if place is None or hop.state is State.FAULT:
         return hop
     if place.get("stale"):
@@ -151,14 +153,14 @@ def _edge(facts: Facts, hop: Diagnosis) -> Diagnosis:
             text=f"its server of the endpoint, {place.get('server') or 'which nobody is'}, is silent or unreachable",
             remedy="Look at the servers and bridges above.",
         )
-    stored, version = facts.stored or {}, place.get("version")
+    stored, version = evidence.stored or {}, place.get("version")
     newest = stored.get("version")
     if "role" not in place or newest is None or stored.get("gone") or (version or 0) >= newest:
         return hop._replace(text=f"{hop.text}; version {version}" if version else hop.text)
     behind = f"it has version {version}, the Data Service {newest}"
-    if facts.situation.now_ms - _ms(stored["time"]) < ON_THE_WAY_MS:
+    if evidence.situation.now_ms - _ms(stored["time"]) < ON_THE_WAY_MS:
         return hop._replace(state=State.NOTE, text=f"{behind}, which may be on its way", remedy="Ask again.")
-    log = facts.situation.log(hop.name)
+    log = evidence.situation.log(hop.name)
     remedy = f"Look at the lag of what feeds it, then read {log}; a restart makes it read everything again."
     return hop._replace(state=State.FAULT, text=behind, remedy=remedy)
 
@@ -175,25 +177,25 @@ def _one_of_several(chain: Sequence[Diagnosis]) -> list[Diagnosis]:
 # Endpoint and source
 
 
-def _stored(facts: Facts) -> Iterator[Diagnosis]:
-    stored = facts.stored
+def _stored(evidence: Evidence) -> Iterator[Diagnosis]:
+    stored = evidence.stored
     if stored is None:
         yield Diagnosis("endpoint", State.UNKNOWN, "the Data Service does not answer")
     elif stored["gone"]:
         yield fault("endpoint", f"it was deleted at {stored['time']}", "Write it again, if it should exist.")
     elif stored["version"] is not None:
         of_members = (
-            ": its news are members that come and go, not their values" if is_collection(facts.endpoint) else ""
+            ": its news are members that come and go, not their values" if is_collection(evidence.endpoint) else ""
         )
         yield ok("endpoint", f"version {stored['version']} of {stored['time']}{of_members}")
     elif str(stored["source"]).startswith(SERVED):
-        served = max((place.get("version") or 0 for place in facts.edges.values() if place), default=0)
+        served = max((place.get("version") or 0 for place in evidence.edges.values() if place), default=0)
         text = f"version {served}, of {stored['source']}" if served else f"{stored['source']} has no record of it"
         yield Diagnosis(
             "endpoint", State.OK if served else State.FAULT, text, "" if served else "Look at its producers."
         )
     else:
-        similar = get_close_matches(facts.endpoint, stored["near"], n=3, cutoff=SIMILAR)
+        similar = get_close_matches(evidence.endpoint, stored["near"], n=3, cutoff=SIMILAR)
         refused = stored["refused"]
         if refused and not similar:
             yield fault("endpoint", f"it was never stored: the last write ({refused['time']}) was refused: "
@@ -207,9 +209,9 @@ def _stored(facts: Facts) -> Iterator[Diagnosis]:
         yield fault("endpoint", f"there is no such endpoint{meant}", remedy)
 
 
-def _source(facts: Facts) -> Iterator[Diagnosis]:
+def _source(evidence: Evidence) -> Iterator[Diagnosis]:
     """Yield the source of an endpoint, or the refused write after its last version."""
-    stored = facts.stored
+    stored = evidence.stored
     if stored is None or stored["version"] is None:
         return
     refused = stored["refused"]
@@ -217,7 +219,7 @@ def _source(facts: Facts) -> Iterator[Diagnosis]:
         text = f"a write at {refused['time']}, after the last version, was refused: {refused['detail']}"
         yield fault("write", text, "Correct what the writer sends, or its key.")
     name = stored["source"]
-    rows = with_children(facts.situation.status["processes"])
+    rows = with_children(evidence.situation.status["processes"])
     sources = [source for _, row in rows for source in (row.get("report") or {}).get("sources") or ()]
     source = next((each for each in sources if each.get("name") == name), None)
     if source is None:
@@ -236,18 +238,18 @@ def _source(facts: Facts) -> Iterator[Diagnosis]:
 # The client
 
 
-def _client(facts: Facts) -> Diagnosis:
-    places = [place for place in facts.edges.values() if place is not None]
+def _client(evidence: Evidence) -> Diagnosis:
+    places = [place for place in evidence.edges.values() if place is not None]
     if not places:
         return Diagnosis("client", State.UNKNOWN, "no server answers")
-    if facts.client is None:
+    if evidence.client is None:
         return _any_client(sum(place["matching"] for place in places))
-    clients = [(name, client) for name, place in facts.edges.items() if place for client in place["clients"]]
+    clients = [(name, client) for name, place in evidence.edges.items() if place for client in place["clients"]]
     subscribed = [(name, client) for name, client in clients if client["subscribed"]]
     if not clients:
         return _departed(places)
     if not subscribed:
-        return _not_subscribed(facts.endpoint, [client for _, client in clients])
+        return _not_subscribed(evidence.endpoint, [client for _, client in clients])
     for name, client in subscribed:
         if client["blocked"]:
             text = f"it reads too slowly: {amount(client['unsent'], 'update')} wait for it at {name}"

@@ -82,8 +82,8 @@ class HeldOut:
     found: EvaluatedPlacement
 
 
-class Judgement(NamedTuple):
-    """Savings in microseconds a second, for clients that the search did not use where there are such."""
+class Saving(NamedTuple):
+    """Saving of a placement in microseconds a second, for clients that the search did not use where there are such."""
 
     saved: float
     error: float
@@ -92,15 +92,15 @@ class Judgement(NamedTuple):
     """The clients, for people; empty: those of the window."""
 
 
-def judge(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Judgement:
+def judge(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Saving:
     """Judge a placement against the current one: for clients held out, else for the window that both were evaluated on.
 
     Every verdict, rank and report takes this figure.
     """
     if candidate.held_out is None or candidate.held_out.now is None:
-        return Judgement(now.cost - candidate.cost - candidate.optimism, candidate.error)
+        return Saving(now.cost - candidate.cost - candidate.optimism, candidate.error)
     before, found = candidate.held_out.now, candidate.held_out.found
-    return Judgement(before.cost - found.cost - candidate.optimism, found.error, " for other clients")
+    return Saving(before.cost - found.cost - candidate.optimism, found.error, " for other clients")
 
 
 def optimism(candidates: Sequence[EvaluatedPlacement]) -> float:

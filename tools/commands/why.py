@@ -25,7 +25,7 @@ from diem.process.key_ring import KeyRing
 from diem.protocol import endpoints
 from diem.protocol.assignment import Snapshot
 from tools.diagnosis import Diagnosis, State, as_json_values, has_fault, print_table
-from tools.why import Facts, cause_of, hops
+from tools.why import Evidence, cause_of, hops
 
 TIMEOUT_S: Final = 3.0
 MAX_COLUMNS: Final = 120
@@ -58,7 +58,7 @@ def why_command(
     chain: list[Diagnosis] = []
 
     async def explain() -> None:
-        chain.extend(hops(await read_facts(state, endpoint, client)))
+        chain.extend(hops(await read_evidence(state, endpoint, client)))
         cause = cause_of(chain)
         if as_json:
             shown = {"endpoint": endpoint, "client": client, "hops": as_json_values(chain)}
@@ -70,7 +70,7 @@ def why_command(
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and has_fault(chain) else code
 
 
-async def read_facts(state: StateDir, endpoint: str, client: str | None) -> Facts:
+async def read_evidence(state: StateDir, endpoint: str, client: str | None) -> Evidence:
     """Read the documents of a running system, those of all processes at once.
 
     Raises:
@@ -93,7 +93,7 @@ async def read_facts(state: StateDir, endpoint: str, client: str | None) -> Fact
             )
         )
     found = {name: (kind, answer) for (name, (kind, _)), answer in zip(urls.items(), answers, strict=True)}
-    return Facts(
+    return Evidence(
         endpoint,
         client,
         Situation(status, time.time_ns() // 1_000_000, state.logs),

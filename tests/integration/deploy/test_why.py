@@ -21,7 +21,7 @@ from deploy.system.state_dir import StateDir
 from tests.integration.deploy.running import Running, diem, fine, report_of, up
 from tests.support.patience import PATIENCE_S, until
 from tests.support.required import in_cluster
-from tools.commands.why import read_facts
+from tools.commands.why import read_evidence
 from tools.diagnosis import Diagnosis, State
 from tools.why import cause_of, hops
 
@@ -46,7 +46,7 @@ CSV = "time,value\n2026-01-01T00:00:00Z,1\n"
 
 async def explain(running: Running, endpoint: str, client: str | None = None) -> list[Diagnosis]:
     """Return the hops as the command finds them."""
-    return hops(await read_facts(StateDir(running.cwd / ".diem"), endpoint, client))
+    return hops(await read_evidence(StateDir(running.cwd / ".diem"), endpoint, client))
 
 
 async def blamed(running: Running, endpoint: str, client: str | None = None) -> Diagnosis:

@@ -19,7 +19,7 @@ from tests.unit.deploy.admin.statuses import (
     z_client,
 )
 from tools.diagnosis import Diagnosis, State
-from tools.why import ON_THE_WAY_MS, Facts, cause_of, hops
+from tools.why import ON_THE_WAY_MS, Evidence, cause_of, hops
 
 ENDPOINT = "/dam/prices/GR"
 STORED: dict[str, Any] = {
@@ -49,7 +49,7 @@ def of_two_servers(**differences: Any) -> dict[str, Any]:
 
 
 def chain(of: dict[str, Any], edges: dict[str, Any], name: str | None = "192.0.2.1", **stored: Any) -> list[Diagnosis]:
-    return hops(Facts(ENDPOINT, name, situation(of), STORED | stored, edges))
+    return hops(Evidence(ENDPOINT, name, situation(of), STORED | stored, edges))
 
 
 def cause(of: dict[str, Any], edges: dict[str, Any], **stored: Any) -> tuple[str, str] | None:

@@ -15,6 +15,7 @@ from diem.links import http_updates
 from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService, Subscriber
 from diem.links.http_clients import GATHER_S
+from diem.links.keepalive import HEARTBEAT_CHECK_S
 from diem.process.clock import SystemClock
 from diem.protocol import messages
 from diem.protocol.codes import Close
@@ -450,7 +451,7 @@ async def test_a_stream_has_an_event_for_each_message_until_the_server_ends_it(w
         assert orjson.loads((await anext(received))[1])["version"] == VERSION + 1
         for _ in range(12):
             world.edge.wheel.tick()
-            await world.edge.send_heartbeats()
+            world.edge.send_heartbeats(HEARTBEAT_CHECK_S)
         assert await anext(received) == ("", ""), "a comment"
         await world.edge.drain(0.1)
         assert ("event", "close") in [each async for each in received]

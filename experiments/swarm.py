@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import httpx
@@ -22,8 +22,9 @@ _LINE_BYTES: Final = 1 << 22
 _WORST: Final = frozenset({"last_live", "latency_p50", "latency_p99", "latency_max"})
 """Of several processes, the greatest counts; everything else is added."""
 LOOK_S: Final = 0.1
-PRECEDENCE: Final = 5
-"""By how much clients are nicer to themselves than servers, where that is permitted."""
+_AUTOGROUP: Final = Path("/proc/self/autogroup")
+"""Linux shares cores by session, whatever the nice values of its processes."""
+_PRECEDENCE: Final = -5
 
 
 class Subscriptions(NamedTuple):
@@ -177,6 +178,9 @@ async def swarming(
 ) -> AsyncIterator[Swarm]:
     """Run clients that are not open yet; their addresses begin with 127.0.``first_net``."""
     _, port, path = system.servers[0]
+    with contextlib.suppress(OSError):
+        # Clients on machines of their own do not wait for a core that servers have.
+        _AUTOGROUP.write_text(f"{_PRECEDENCE}", encoding="ascii")
     number = -(-most // MOST)
     each = -(-most // number)
     pipe, processes = asyncio.subprocess.PIPE, list[asyncio.subprocess.Process]()
@@ -189,13 +193,7 @@ async def swarming(
                 )
             )
             pin(processes[-1].pid, core)
-            with contextlib.suppress(PermissionError):
-                # Clients on machines of their own do not wait for a core that servers have.
-                os.setpriority(os.PRIO_PROCESS, processes[-1].pid, os.getpriority(os.PRIO_PROCESS, 0) - PRECEDENCE)
-        swarm = Swarm(processes, subscriptions)
-        of = subscriptions
-        swarm._send_all(f"subscribe {of.stem} {of.endpoints} {of.each} {int(of.data)}")
-        yield swarm
+        yield Swarm(processes, subscriptions)
     finally:
         for process in processes:
             assert process.stdin is not None

@@ -232,7 +232,8 @@ static void received(int number, char *data, size_t size) {
     }
 }
 
-static void sweep(void) {
+/* Returns whether everything that has arrived was read. */
+static int sweep(void) {
     static char data[(1 << 16) + 1];
     struct epoll_event events[512];
     size_t most = slow && slow * allowed < sizeof data ? (size_t)(slow * allowed) : sizeof data - 1;
@@ -262,6 +263,7 @@ static void sweep(void) {
             }
         }
     } while (n == 512 && !slow && ++rounds < ROUNDS);
+    return n < 512;
 }
 
 static void leave(int number) {
@@ -424,6 +426,7 @@ int main(int argc, char **argv) {
         dues[i].at = 1e18;
     }
     double looked = 0, checked = 0, read_at = now();
+    int drained = 1;
     for (;;) {
         struct pollfd waiting = {.fd = 0, .events = POLLIN};
         struct timespec pause = {.tv_nsec = (long)(SWEEP_S * 1e9)};
@@ -432,13 +435,13 @@ int main(int argc, char **argv) {
         allowed = time_now - read_at;
         if (!slow || allowed >= 1) {
             read_at = time_now;
-            sweep();
+            drained = sweep();
         }
         if (time_now - looked >= LOOK_S) {
             looked = time_now;
             look();
         }
-        if (time_now - checked >= CHECK_S) {
+        if (drained && time_now - checked >= CHECK_S) {
             checked = time_now;
             check();
         }

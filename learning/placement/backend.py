@@ -88,6 +88,13 @@ class Backend:
         """Sum of :func:`fanout.squared_loads`."""
         return self._sum(lambda block: fanout.squared_loads(block, rates, part, k), np.zeros(k, np.int64))
 
+    def subscribed(self) -> Floats:
+        """Return the weight of the sets of each endpoint: float64[E]."""
+        return self._sum(
+            lambda block: blocks.sum_by_cell(block.pins, np.repeat(block.weights, block.sizes), self.endpoints),
+            np.zeros(self.endpoints),
+        )
+
     def count_clients(self) -> int:
         """Sum of :func:`blocks.count_clients`."""
         return self._sum(blocks.count_clients, 0)

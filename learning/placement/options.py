@@ -131,7 +131,13 @@ class Problem:
     def split(self, share: float) -> "tuple[Problem, Problem]":
         """Return the problem of the other clients, and that of a ``share`` of them held out."""
         used_part, others = (self.backend.fold(share, held_out=held_out) for held_out in (False, True))
-        return replace(self, backend=used_part, share=1 - share), replace(self, backend=others, share=share)
+        # The numbers of subscribers are of those clients, too: by all clients they would tell of those held out.
+        unit = 2.0**self.instance.shift / self.instance.seconds / (1 - share)
+        used = replace(self.instance, subscribers=used_part.subscribed() * unit)
+        return (
+            replace(self, backend=used_part, share=1 - share, instance=used),
+            replace(self, backend=others, share=share),
+        )
 
     @property
     def max_servers(self) -> int:

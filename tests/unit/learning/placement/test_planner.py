@@ -281,7 +281,8 @@ def test_clients_connected_for_different_times_are_promised_what_others_gain(
     mixing: float, zipf: float, pays: bool
 ) -> None:
     recipe = Recipe(endpoints=1000, clients=20_000, communities=14, mixing=mixing, zipf=zipf, seed=5)
-    everybody = population(recipe)
+    # With equal rates nothing is to be gained without communities.
+    everybody = replace(population(recipe), rate=np.ones(1000))
     made = next(windows(everybody, Timeline(clients=300, session_s=1500, seed=300), 1))
     options = PlanOptions(servers=(8,), partitions=8, current_partitions=8, hot_budget=0.0)
     current = murmur2(made.endpoints, 8)
@@ -302,15 +303,18 @@ def test_with_ample_subscribers_no_clients_are_held_out() -> None:
 
 
 def test_stationary_traffic_is_left_alone() -> None:
-    hours = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=1500), 13)
+    *earlier, last = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=1500, session_s=1200), 4)
     options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0)
-    current = plan(next(hours), options, DEFAULT).placement
-    options = replace(options, partitions=None, current_partitions=12, movement_budget=0.01)
+    shares = [1.0, 0.7, 0.5]
+    latest, learnt = split_time(last, earlier[::-1], shares)
+    current = plan(latest, options, DEFAULT, learnt=learnt).placement
+    options = replace(options, partitions=None, current_partitions=12, movement_budget=0.05)
     applied = []
-    for hour in hours:
-        outcome = plan(hour, options, DEFAULT, current)
-        if outcome.pays and not outcome.balances:
-            current = outcome.placement
+    for hour in windows(population(replace(SMALL, clients=20_000)), Timeline(clients=1500, session_s=1200, seed=1), 8):
+        earlier, last = [*earlier[1:], last], hour
+        latest, learnt = split_time(hour, earlier[::-1], shares)
+        outcome = plan(latest, options, DEFAULT, current, learnt=learnt)
+        current = outcome.placement if outcome.pays else current
         applied.append(outcome.pays)
     assert sum(applied) <= 1
 

@@ -94,7 +94,9 @@ def link(name: str, folder: Path) -> None:
 def environment() -> dict[str, str]:
     """Return an environment that leads to no checkout."""
     return {
-        name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.startswith("DIEM_DATA_")
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONPATH" and not name.startswith(("DIEM_DATA_", "DIEM_DIST"))
     }
 
 

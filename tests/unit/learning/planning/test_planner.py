@@ -138,7 +138,8 @@ def test_plan_groups_endpoints_of_the_same_clients(traffic: Path) -> None:
     assert found.pays, found.why
     assert (plan.epoch, plan.servers) == (7, (2,))
     server = {name: home * 2 // plan.partitions for name, home in plan.homes.items()}
-    assert all(server[f"/{pair}/a"] == server[f"/{pair}/b"] for pair in range(8))
+    # A hot endpoint, with the home -1, is on both.
+    assert all(len({server[f"/{pair}/a"], server[f"/{pair}/b"]} - {-1}) == 1 for pair in range(8))
     assert decode(encode(plan)) == plan
     figures = plan.report["servers"]["2"]
     assert figures["plan"]["connections"] < figures["current"]["connections"]

@@ -322,9 +322,18 @@ def choose_candidate(
     decisions = [decide(now, each, epsilon, least) for each in candidates]
     paying = [each for each in decisions if each.pays] or decisions
 
-    def rank(decision: PublishDecision) -> tuple[bool, bool, float]:
+    def is_refused(decision: PublishDecision) -> tuple[bool, bool]:
+        return decision.candidate.overfull, is_uneven(decision.candidate, epsilon)
+
+    def judged(decision: PublishDecision) -> float:
         candidate = decision.candidate
         cost = candidate.cost if now is None else -judge(now, candidate).saved
-        return candidate.overfull, is_uneven(candidate, epsilon), cost + candidate.move_cost
+        return cost + candidate.move_cost
 
-    return min(paying, key=rank)
+    best = min(paying, key=lambda each: (is_refused(each), judged(each)))
+    if now is None or best.candidate.held_out is None:
+        return best
+    # Clients held out are few: what they cannot tell apart is compared by all.
+    least = judged(best) + judge(now, best.candidate).error
+    close = [each for each in paying if is_refused(each) == is_refused(best) and judged(each) <= least]
+    return min(close, key=lambda each: each.candidate.cost + each.candidate.move_cost)

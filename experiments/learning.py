@@ -46,7 +46,7 @@ OTHERS: Final = sized(20_000, 20_000, 2000)
 """Clients for whom a plan is evaluated that it was not made from."""
 NEW: Final = sized(150_000, 150_000, 6000)
 """Clients of a population of which each hour has new ones."""
-HOURS: Final = sized(20, 4, 1)
+HOURS: Final = sized(20, 4, 2)
 SERVERS, PARTITIONS = sized((16, 48), (16, 48), (4, 8))
 MOVEMENT: Final = 0.05
 CHANGED: Final = 1 / 3

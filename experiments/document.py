@@ -20,10 +20,10 @@ def document(title: str, parts: Sequence[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of text; cells with "missed" stand out."""
+    """Return a table of text; cells with "(missed)" stand out."""
     lines = ["<table><tr>", *(f"<th>{escape(cell)}</th>" for cell in head), "</tr>"]
     for row in rows:
-        cells = (f"<td{' class=missed' if 'missed' in cell else ''}>{escape(cell)}</td>" for cell in row)
+        cells = (f"<td{' class=missed' if '(missed)' in cell else ''}>{escape(cell)}</td>" for cell in row)
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return "\n".join([*lines, "</table>"])
 

@@ -655,6 +655,8 @@ CURVES: Final = (
     ("servers", "More servers", ("system, us a frame", "servers, us a frame")),
     ("outages", "A server alone is killed", ("half of them live, s", "all lost and live, s", "CPU for each, us")),
 )
+WITH_TABLE: Final = frozenset(title for name, title, _ in CURVES if name != "steps" or title == "One update to all")
+"""One for each kind of rows."""
 NAMES: Final = {
     "hold": "One update a second to all",
     "churn": "Clients leave and come",
@@ -675,14 +677,16 @@ def page(figures: Mapping[str, Any], goals: Sequence[Goal]) -> str:
         table(
             ["", "goal", "measured"],
             [
-                [each.name, f"{each.goal:g} {each.unit}", f"{each.measured}{'' if each.reached else ': missed'}"]
+                [each.name, f"{each.goal:g} {each.unit}", f"{each.measured}{'' if each.reached else ' (missed)'}"]
                 for each in goals
             ],
         ),
     ]
     for name, title, columns in CURVES:
         if rows := found.get(name):
-            parts += [f"<h2>{title}</h2>", draw(title, columns, [Group("", _bars(rows, columns))]), _rows(rows)]
+            parts += [f"<h2>{title}</h2>", draw(title, columns, [Group("", _bars(rows, columns))])]
+            if title in WITH_TABLE:
+                parts.append(_rows(rows))
     for name, title in NAMES.items():
         if name in found:
             parts += [f"<h2>{title}</h2>", _rows({"": found[name]})]

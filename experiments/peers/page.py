@@ -44,7 +44,7 @@ def page(figures: Mapping[str, Any], goals: Sequence[Mapping[str, Any]]) -> str:
                 [
                     each["name"],
                     f"{each['goal']:g} {each['unit']}",
-                    f"{each['measured']:g}{'' if each['reached'] else ': missed'}",
+                    f"{each['measured']:g}{'' if each['reached'] else ' (missed)'}",
                 ]
                 for each in goals
             ],

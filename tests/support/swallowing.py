@@ -11,6 +11,7 @@ from deploy.cli import app
 from deploy.system import launch
 from diem.fanout.feed_hub import FeedHub
 from diem.protocol.feed import Batch
+from services.websocket import main
 
 NAME = "tests.support.swallowing"
 
@@ -38,9 +39,7 @@ def swallow(*_: object) -> None:
 
 if __name__ == "__main__":
     launch.command = command
-    if sys.argv[1:3] == ["run", "websocket"]:
-        from services.websocket import main
-
-        vars(main)["FeedHub"] = SwallowingHub
-        signal.signal(signal.SIGUSR1, swallow)
+    # Servers are forked from this process, or started as this program.
+    vars(main)["FeedHub"] = SwallowingHub
+    signal.signal(signal.SIGUSR1, swallow)
     app()

@@ -21,7 +21,7 @@ LINKS = [
 
 def options(command: Any) -> set[str]:
     """Return the options of a command and of those below it."""
-    found = {option for parameter in command.params for option in parameter.opts}
+    found = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for below in getattr(command, "commands", {}).values():
         found |= options(below)
     return found

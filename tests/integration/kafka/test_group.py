@@ -278,7 +278,7 @@ async def test_a_bridge_whose_reader_is_about_to_stop_delivers_until_another_one
         assert {name: url for name, url in second.server.left[0].items() if "public-1" not in url} == {}
         await share((first, ALL), (second, {3, 4, 5}))
         await second.bridge.becomes(joined=False)
-        written = dict(writer.written)
+        written = Counter(writer.written)
         await until(lambda: all(len(second.server.offsets.get(number, ())) > written[number] for number in (3, 4, 5)))
         await writer.all_arrives(first.server)
 

@@ -41,7 +41,7 @@ ATTRIBUTES: Final[dict[type, set[str]]] = {
         "_security_protocol",
         "_ssl_context",
     },
-    Fetcher: {"_fetch_task", "_records", "_wait_consume_future"},
+    Fetcher: {"_fetch_task", "_fetcher_timeout", "_records", "_wait_consume_future"},
     FetchResult: {"_partition_records"},
     PartitionRecords: {"_records", "_tp", "next_fetch_offset"},
     GroupCoordinator: {

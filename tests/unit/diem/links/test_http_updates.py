@@ -16,6 +16,7 @@ from diem.links.client_auth import ClientAuth
 from diem.links.edge import Admission, AdmissionRules, Edge, EdgeRules, HubService, Subscriber
 from diem.links.http_clients import GATHER_S
 from diem.links.keepalive import HEARTBEAT_CHECK_S
+from diem.links.shared_polls import KEPT_S
 from diem.process.clock import SystemClock
 from diem.protocol import messages
 from diem.protocol.codes import Close
@@ -150,17 +151,15 @@ async def test_a_poll_that_waits_for_nothing_is_answered_at_once(world: World, b
 
 
 @pytest.mark.parametrize("others", [{}, {"no name": None}], ids=["shared", "own"])
-async def test_only_its_subscription_is_left_of_a_poll_and_not_for_long(
-    world: World, monkeypatch: pytest.MonkeyPatch, others: dict[str, None]
-) -> None:
-    monkeypatch.setattr("diem.links.http_clients.KEPT_S", 0.05)
-    monkeypatch.setattr("diem.links.shared_polls.KEPT_S", 0.05)
+async def test_only_its_subscription_is_left_of_a_poll_and_not_for_long(world: World, others: dict[str, None]) -> None:
     for _ in range(3):
         await world.poll(endpoints={"/a": None} | others, wait=0)
     edge = world.edge
     assert not edge.connections
     assert (len(edge.fanout.sessions), edge.polls.idle) == (1, 1)
-    await until(lambda: not edge.fanout.sessions)
+    assert edge.polls.is_expiring
+    assert edge.polls.expire(asyncio.get_running_loop().time() + KEPT_S) is None
+    assert not edge.fanout.sessions
     assert (len(edge.polls), edge.polls.idle) == (0, 0)
     assert not edge.fanout.registry.entries
     assert edge.admission.open == 0

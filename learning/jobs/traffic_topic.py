@@ -1,7 +1,8 @@
 """The topic of recorded traffic: its source and lag. Needs the Kafka client (an extra), but no Spark."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -48,18 +49,9 @@ async def unread_records(options: KafkaOptions, offsets: Mapping[int, int]) -> S
     Raises:
         KafkaUnavailable: the cluster does not answer.
     """
-    consumer = AIOKafkaConsumer(**options.client_arguments())
-    try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            await consumer.start()
-            async with connected_client(options) as client:
-                cluster = await describe(client, options.names.traffic)
-            parts = [TopicPartition(topic.name, part) for topic in cluster.topics.values() for part in topic.partitions]
-            begin, end = await consumer.beginning_offsets(parts), await consumer.end_offsets(parts)
-    except (KafkaError, OSError, TimeoutError) as error:
-        raise KafkaUnavailable(options.bootstrap_servers, str(error) or type(error).__name__) from error
-    finally:
-        await consumer.stop()
+    async with _consuming(options) as consumer, asyncio.timeout(_TIMEOUT_S):
+        parts = await _start(consumer, options)
+        begin, end = await consumer.beginning_offsets(parts), await consumer.end_offsets(parts)
     at = {part: min(max(offsets.get(part.partition, 0), begin[part]), end[part]) for part in parts}
     known = [part for part in parts if part.partition in offsets]
     return SourceLag(
@@ -74,14 +66,10 @@ async def recent_records(options: KafkaOptions, since_ms: int, max_bytes: int) -
         ConfigurationError: they have more than ``max_bytes``.
         KafkaUnavailable: the cluster does not answer.
     """
-    consumer = AIOKafkaConsumer(**options.client_arguments())
     found, size = list[bytes](), 0
-    try:
+    async with _consuming(options) as consumer:
         async with asyncio.timeout(_TIMEOUT_S):
-            await consumer.start()
-            async with connected_client(options) as client:
-                cluster = await describe(client, options.names.traffic)
-            parts = [TopicPartition(topic.name, part) for topic in cluster.topics.values() for part in topic.partitions]
+            parts = await _start(consumer, options)
             first = await consumer.offsets_for_times(dict.fromkeys(parts, max(since_ms, 0)))
             end = await consumer.end_offsets(parts)
         unread = {part: at.offset for part, at in first.items() if at is not None and at.offset < end[part]}
@@ -101,8 +89,24 @@ async def recent_records(options: KafkaOptions, since_ms: int, max_bytes: int) -
                     "`diem pipeline run`, then plan from its statistics"
                 )
             unread = {part: at for part in unread if (at := await consumer.position(part)) < end[part]}
+    return found
+
+
+@asynccontextmanager
+async def _consuming(options: KafkaOptions) -> AsyncIterator[AIOKafkaConsumer]:
+    """Yield a consumer to be started, and stop it. Errors of Kafka in the block are ``KafkaUnavailable``."""
+    consumer = AIOKafkaConsumer(**options.client_arguments())
+    try:
+        yield consumer
     except (KafkaError, OSError, TimeoutError) as error:
         raise KafkaUnavailable(options.bootstrap_servers, str(error) or type(error).__name__) from error
     finally:
         await consumer.stop()
-    return found
+
+
+async def _start(consumer: AIOKafkaConsumer, options: KafkaOptions) -> list[TopicPartition]:
+    """Start a consumer, and return the partitions of the topic."""
+    await consumer.start()
+    async with connected_client(options) as client:
+        cluster = await describe(client, options.names.traffic)
+    return [TopicPartition(topic.name, part) for topic in cluster.topics.values() for part in topic.partitions]

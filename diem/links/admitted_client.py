@@ -215,6 +215,11 @@ class AdmittedClient:
             "names": [name.decode() for name in session.endpoints] if named else [],
         }
 
+    def _count_refusal(self, address: str, refusal: RefusedClient) -> None:
+        self._edge.refused[refusal.status] += 1
+        now_s = asyncio.get_running_loop().time()
+        self._edge.departures.add(Departure(now_s, "", address, "", refusal.status, 0, refusal.detail))
+
     def _record_departure(self, close: int, detail: str, *, by_client: bool = False) -> None:
         user = "" if self.claims is None else self.claims.subject
         now_s = asyncio.get_running_loop().time()

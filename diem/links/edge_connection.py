@@ -18,7 +18,6 @@ from diem.links import compression, http_updates
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused, bearer_tokens
 from diem.links.compression import SHARED_DEFLATE, SharedDeflate
-from diem.links.departures import Departure
 from diem.links.edge import MAX_PENDING_HANDSHAKES, Edge, fetch_window_ms
 from diem.links.health import health_reply
 from diem.links.keepalive import HEARTBEAT_S
@@ -167,10 +166,9 @@ class EdgeConnection(AdmittedClient, ServerConnection):
         self.reply(refusal.reply())
 
     def _record_refusal(self, request: Request, address: str, refusal: RefusedClient, kind: SecurityEvent) -> None:
-        self._edge.refused[refusal.status] += 1
+        self._count_refusal(address, refusal)
         origin = " ".join(request.headers.get_all("Origin"))
         code, detail = refusal.status, refusal.detail
-        self._edge.departures.add(Departure(asyncio.get_running_loop().time(), "", address, "", code, 0, detail))
         if refusal.cause is Cause.BAD_REQUEST:
             # Caused by port scanners, not worth a warning each.
             security_log.record(kind, address=address, origin=origin, code=code, detail=detail)

@@ -17,7 +17,6 @@ from diem.fanout.read_meter import UNMETERED, ReadMeter
 from diem.fanout.session import Session
 from diem.links.admitted_client import AdmittedClient, token_refusal
 from diem.links.client_auth import AuthRefused
-from diem.links.departures import Departure
 from diem.links.edge import Edge, EdgeRules, RequestSource, fetch_window_ms
 from diem.links.keepalive import HEARTBEAT_S
 from diem.links.listener import Reply
@@ -147,12 +146,10 @@ class HttpClient(AdmittedClient):
     def _refused(
         self, refusal: RefusedClient, address: str, kind: SecurityEvent = SecurityEvent.HANDSHAKE_REFUSED
     ) -> Reply:
-        self._edge.refused[refusal.status] += 1
+        self._count_refusal(address, refusal)
         security_log.refuse(
             kind, refusal.cause, address=address, origin=self._origin or "", code=refusal.status, detail=refusal.detail
         )
-        now_s = self._exchange.loop.time()
-        self._edge.departures.add(Departure(now_s, "", address, "", refusal.status, 0, refusal.detail))
         return refusal.problem()
 
     def _join(self) -> None:

@@ -120,8 +120,9 @@ class UpdatesConnection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         peername = transport.get_extra_info("peername")
         self.peer = str(peername[0]) if peername else ""
-        self._edge.pending_handshakes[self] = asyncio.get_running_loop().time()
-        self.wake_at(self.loop.time() + HANDSHAKE_TIMEOUT_S)
+        now = self.loop.time()
+        self._edge.pending_handshakes[self] = now
+        self.wake_at(now + HANDSHAKE_TIMEOUT_S)
 
     def data_received(self, data: bytes) -> None:
         """Handle a request once it is complete."""
@@ -255,7 +256,7 @@ class UpdatesConnection(asyncio.Protocol):
         if closes or len(self._edge.pending_handshakes) >= MAX_IDLE:
             self.transport.close()
         elif not self.transport.is_closing():
-            self._edge.pending_handshakes[self] = asyncio.get_running_loop().time()
+            self._edge.pending_handshakes[self] = self.loop.time()
 
 
 _PHRASES: Final = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 429: "Too Many Requests"}

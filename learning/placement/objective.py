@@ -97,23 +97,13 @@ def added_load(instance: Instance, costs: Costs, hot: Mask, servers: int) -> flo
     return float(instance.expected[hot].sum()) * costs.update_us * (servers - 1) / whole if whole > 0 else 0.0
 
 
-def partitions_met(backend: Backend, placement: Parts, partitions: int) -> float:
-    """Return the mean number of partitions that a client's endpoints are in; hot endpoints have one of their own."""
-    return summarise_fan_out(backend.fan_out(with_hot(placement, partitions), partitions + 1)).mean
+def merged_frames(instance: Instance, mean: float) -> float:
+    """Return the frames a second that share a send with another one: of one write, for one client, from one server.
 
-
-def with_hot(placement: Parts, partition: int) -> Parts:
-    """Return the partition of every endpoint, a further one for hot endpoints."""
-    return np.where(placement < 0, partition, placement).astype(np.int32)
-
-
-def merged_frames(instance: Instance, met: float) -> float:
-    """Return the frames a second that share a send with another one: of one write, for one client, in one partition.
-
-    By the model of docs/modes.md, with a mean of ``met`` partitions for a client.
+    By the model of docs/modes.md, with a ``mean`` fan-out.
     """
     load = instance.load
-    return max(0.0, load.frames - load.sends_of(met)) if load.frames > 0 and met > 0 else 0.0
+    return max(0.0, load.frames - load.sends_of(mean)) if load.frames > 0 and mean > 0 else 0.0
 
 
 def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, servers: int) -> float:
@@ -124,12 +114,12 @@ def total_cost(instance: Instance, costs: Costs, connections: float, hot: Mask, 
     return costs.update_us * consumed_updates(instance, hot, servers) + costs.connection_us_per_s * connections
 
 
-def merged_saving(instance: Instance, costs: Costs, met: float) -> float:
+def merged_saving(instance: Instance, costs: Costs, mean: float) -> float:
     """Return what :func:`merged_frames` save, in microseconds a second: to be subtracted from J.
 
-    Only finished placements are compared by it. The search follows the fan-out, and servers have ranges of partitions.
+    Only finished placements are compared by it. The search follows the fan-out, with which it grows.
     """
-    return (costs.merged_saving_us + costs.proxy_merged_saving_us) * merged_frames(instance, met)
+    return (costs.merged_saving_us + costs.proxy_merged_saving_us) * merged_frames(instance, mean)
 
 
 def consumed_updates(instance: Instance, hot: Mask, servers: int) -> float:

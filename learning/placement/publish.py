@@ -21,11 +21,9 @@ from learning.placement.objective import (
     loads,
     merged_saving,
     migration_cost,
-    partitions_met,
     server_of_endpoint,
     summarise_fan_out,
     total_cost,
-    with_hot,
 )
 from learning.placement.options import Problem
 
@@ -35,8 +33,8 @@ SAVING_ERRORS: Final = 3.0
 """Likewise a gain. Plans are made every hour: with two, chance alone would apply one every other day."""
 ROUNDING: Final = 1e-6
 """Excess over the bound of the imbalance that counts as a rounding error."""
-MET_STEP: Final = 0.01
-"""Relative step of the partitions that clients meet, for the slope of what is saved by them."""
+MEAN_STEP: Final = 0.01
+"""Relative step of the fan-out, for the slope of the sends that it saves."""
 LOAD_RESOLUTION: Final = 256
 """Units of the mean load of a client on all servers, for :func:`fanout.squared_loads`."""
 
@@ -155,26 +153,23 @@ def evaluate(
     for servers in planned:
         part = server_of_endpoint(placement, partitions, servers)
         weight = problem.backend.fan_out(part, servers)
-        upstream = connections(instance, summarise_fan_out(weight))
+        summary = summarise_fan_out(weight)
+        upstream = connections(instance, summary)
         total += total_cost(instance, costs, upstream, hot, servers) / len(planned)
+        total -= merged_saving(instance, costs, summary.mean) / len(planned)
+        of_connection = costs.connection_us_per_s + _unmerged_us(problem, costs, summary.mean)
         for half, clients_of_half in enumerate(problem.backend.halves()):
             differs = connections(instance, fan_out(clients_of_half, part, servers)) - upstream
-            halves[half] += costs.connection_us_per_s * differs / len(planned)
+            halves[half] += of_connection * differs / len(planned)
         # Every update is consumed once, whatever the placement.
         total -= costs.update_us * float(instance.expected.sum()) / len(planned)
         if current is not None:
             now = server_of_endpoint(current, options.current_partitions, servers)
-            error += costs.connection_us_per_s * _saving_error(problem, now, part, servers) / len(planned)
+            error += of_connection * _saving_error(problem, now, part, servers) / len(planned)
         worst = max(worst, (problem.balance(part, servers), servers))
         if options.capacity is not None:
             clients = clients_of_servers(instance, problem.backend, part, servers)
             overfull = overfull or float(clients.max()) > options.capacity
-    if costs.merged_saving_us + costs.proxy_merged_saving_us > 0:
-        met = partitions_met(problem.backend, placement, partitions)
-        total -= merged_saving(instance, costs, met)
-        if current is not None:
-            most = max(partitions, options.current_partitions)
-            error += _merged_saving_error(problem, costs, with_hot(current, most), with_hot(placement, most), met)
     cost = migration_cost(instance)
     moved = 0.0 if current is None else float(cost[placement != current].sum())
     imbalance, servers = worst
@@ -210,16 +205,12 @@ def _saving_error(problem: Problem, before: Parts, part: Parts, servers: int) ->
     return problem.connected * float(np.sqrt(variance))
 
 
-def _merged_saving_error(problem: Problem, costs: Costs, before: Parts, part: Parts, met: float) -> float:
-    """Return the standard error of the difference of :func:`merged_saving`, of partitions with one of hot endpoints.
-
-    ``met`` is the mean number of partitions of a client on ``part``.
-    """
-    if met <= 0 or problem.connected <= 0:
+def _unmerged_us(problem: Problem, costs: Costs, mean: float) -> float:
+    """Return what one more connection takes of :func:`merged_saving` around a ``mean`` fan-out."""
+    if mean <= 0 or problem.connected <= 0:
         return 0.0
-    saving = partial(merged_saving, problem.instance, costs)
-    slope = abs(saving(met * (1 + MET_STEP)) - saving(met)) / (met * MET_STEP * problem.connected)
-    return slope * _saving_error(problem, before, part, 1 + int(max(before.max(), part.max())))
+    saving, more = partial(merged_saving, problem.instance, costs), mean * (1 + MEAN_STEP)
+    return (saving(mean) - saving(more)) / ((more - mean) * problem.connected)
 
 
 def _imbalance_error(problem: Problem, part: Parts, filled: Floats) -> float:

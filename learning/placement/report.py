@@ -13,7 +13,6 @@ from learning.placement.objective import (
     fan_out,
     loads,
     migration_cost,
-    partitions_met,
     server_of_endpoint,
 )
 from learning.placement.options import Problem
@@ -31,10 +30,10 @@ def build_report(
 
     ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean, the
     upstream connections, the mean number of clients of each server, of the fullest one and of the fullest after the
-    loss of a server, the bytes a second of busy minutes on the fullest one (updates of the usual size) and the
-    partitions that a client meets, of the plan, of the current placement and of each baseline, and the gaps to the
-    lower bounds. With ``others``, the clients held out, it also has them as ``held_out_...``: those of a plan made
-    without these clients, and of the other placements, for these clients.
+    loss of a server, and the bytes a second of busy minutes on the fullest one (updates of the usual size), of the
+    plan, of the current placement and of each baseline, and the gaps to the lower bounds. With ``others``, the clients
+    held out, it also has fan-out and connections as ``held_out_...``: those of a plan made without these clients, and
+    of the other placements, for these clients.
     """
     best, instance, options = decision.candidate, problem.instance, problem.options
     current = None if now is None else now.placement
@@ -45,20 +44,15 @@ def build_report(
         placements["current"] = current, options.current_partitions
     placements |= {name: (part, best.partitions) for name, part in unlearnt.items()}
     hot, found = best.placement < 0, best.held_out
-    met = {name: _round(partitions_met(problem.backend, *placed)) for name, placed in placements.items()}
-    made, held_out_met = dict(placements), dict[str, float]()
+    made = dict(placements)
     if others is not None and found is not None:
         made["plan"] = found.found.placement, found.found.partitions
-        held_out_met = {name: _round(partitions_met(others.backend, *placed)) for name, placed in made.items()}
 
     def figures(servers: int) -> dict[str, Any]:
         result = _figures(problem, placements, servers)
-        for name in placements:
-            result[name]["partitions_met"] = met[name]
         if others is not None and found is not None:
             for name, placed in made.items():
                 clients = fan_out(others.backend, server_of_endpoint(*placed, servers), servers)
-                result[name]["held_out_partitions_met"] = held_out_met[name]
                 result[name]["held_out_fan_out"] = _round(clients.mean)
                 result[name]["held_out_connections"] = _round(connections(instance, clients))
         return result

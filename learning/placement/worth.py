@@ -22,7 +22,7 @@ class Worth:
     updates_us: float
     """Consuming updates."""
     frames_us: float
-    """Delivering frames; less where more of those of a write are in one partition for a client."""
+    """Delivering frames; less where more of those of a write come to a client from one server."""
     connections_us: float
     """Open connections of clients, or of proxies in their place."""
     links: float
@@ -39,26 +39,26 @@ class Worth:
 
 
 def placement_worth(
-    instance: Instance, costs: Costs, links: float, hot: Mask, servers: int, *, met: float = 0.0
+    instance: Instance, costs: Costs, links: float, hot: Mask, servers: int, *, mean: float = 0.0
 ) -> Worth:
     """Return what a placement with ``hot`` endpoints takes on ``servers``, with a mean number of ``links``.
 
-    ``met`` is the mean number of partitions that a client's endpoints are in; 0: unknown, no frames share a send.
+    ``mean`` is the mean fan-out, by which frames share sends; 0: unknown, no frames share one.
     """
-    return _worth(instance, costs, consumed_updates(instance, hot, servers), links, met)
+    return _worth(instance, costs, consumed_updates(instance, hot, servers), links, mean)
 
 
-def mode_x_worth(instance: Instance, costs: Costs, servers: int, *, met: float = 0.0) -> Worth:
+def mode_x_worth(instance: Instance, costs: Costs, servers: int) -> Worth:
     """Return the totals of mode x: every server consumes every update, and a client needs one connection."""
     links = float(instance.weight.sum()) / instance.seconds
     every = np.ones(len(instance.endpoints), np.bool_)
-    return _worth(instance, costs, consumed_updates(instance, every, servers), links, met)
+    return _worth(instance, costs, consumed_updates(instance, every, servers), links, 1.0)
 
 
-def _worth(instance: Instance, costs: Costs, consumed: float, links: float, met: float) -> Worth:
+def _worth(instance: Instance, costs: Costs, consumed: float, links: float, mean: float) -> Worth:
     frames = float((instance.rate * instance.subscribers).sum())
     work = terms.pairs(consumed, frames, links)
     updates_us, frames_us, connections_us = (getattr(costs, name) * amount for name, amount in work.items())
-    merged = merged_frames(instance, met)
+    merged = merged_frames(instance, mean)
     frames_us -= costs.merged_saving_us * merged
     return Worth(updates_us, frames_us, connections_us, links, costs.connection_bytes * links, merged)

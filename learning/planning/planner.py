@@ -271,8 +271,8 @@ def _mode_costs(
     of_x = replace(costs, merged_saving_us=merged_saving(Configuration.X, Size(), instance.load, roles).servers)
 
     def add_costs(servers: int, figures: Mapping[str, Any]) -> dict[str, Any]:
-        # Kafka's hash decides the partitions in mode x, and servers send to clients themselves.
-        x = mode_x_worth(instance, of_x, servers, met=figures["murmur2"]["partitions_met"])
+        # In mode x servers send to clients themselves, each what it fetched of all partitions at once.
+        x = mode_x_worth(instance, of_x, servers)
         alone = mode_x_worth(instance, costs, servers)
         of_proxies = alone.frames_us + alone.connections_us if system.has_proxies else 0.0
         result = dict(figures)
@@ -285,8 +285,8 @@ def _mode_costs(
                             for key in ("clients_fullest", "clients_after_loss"):
                                 result[name].pop(key, None)
                             links = float(servers * max(system.proxies, 1))
-                        met = own[f"{prefix}partitions_met"]
-                        worth = placement_worth(instance, of_servers, links, hot.get(name, none), servers, met=met)
+                        mean = own[f"{prefix}fan_out"]
+                        worth = placement_worth(instance, of_servers, links, hot.get(name, none), servers, mean=mean)
                         merged_us = of_servers.proxy_merged_saving_us * worth.merged
                         result[name] |= _costs_of(worth, max(0.0, of_proxies - merged_us), prefix)
         same = {"fan_out": 1.0, "fan_out_p99": 1, "max_over_mean_load": 1.0}

@@ -118,7 +118,7 @@ def test_savings_of_the_best_of_several_are_told_without_what_chose_it() -> None
     assert choose_candidate(NOW, [one, replace(one, cost=89.0)], 0.05).pays
 
 
-def test_a_placement_with_fewer_partitions_for_each_client_saves_sends_and_no_connections() -> None:
+def test_a_placement_with_fewer_servers_for_each_client_saves_sends_behind_proxies() -> None:
     made = instance([1.0] * 4, *(([0, 1], 100), ([2, 3], 100)) * 20)
     apart, together = np.array([0, 1, 0, 1], np.int32), np.array([0, 0, 1, 1], np.int32)
     costs = Costs(5.0, 10.0, 0.0)
@@ -129,5 +129,5 @@ def test_a_placement_with_fewer_partitions_for_each_client_saves_sends_and_no_co
         now, found = (evaluate(problem, each, 2, current=apart, name="any") for each in (apart, together))
         decision = choose_candidate(now, [found], 0.05)
         assert (decision.pays, now.cost > found.cost) == (pays, pays)
-        # Every client has a partition fewer: there is no difference between them.
+        # Every client has a server fewer: there is no difference between them.
         assert found.error == pytest.approx(0.0)

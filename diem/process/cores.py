@@ -1,4 +1,4 @@
-"""Cores that this process and its children may use: its affinity, within the CPU limit of its container."""
+"""Cores: those that this process and its children may use, and the time that a process has waited for one."""
 
 import os
 import sys
@@ -19,6 +19,17 @@ def usable_cores(groups: Path = _GROUPS, mount: Path = _MOUNT) -> int:
     """
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return max(1, int(min([cores, *_limits(groups, mount)])))
+
+
+def waited_for_core_s(pid: int) -> float:
+    """Return the seconds for which the main thread of a process could run and had no core; 0 where Linux does not tell.
+
+    From ``/proc/PID/schedstat`` (proc_pid_schedstat(5)).
+    """
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _limits(groups: Path, mount: Path) -> Iterator[float]:

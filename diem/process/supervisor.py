@@ -16,6 +16,7 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ import structlog
 
 from diem.process.backoff import Backoff, wait
 from diem.process.clock import Clock, SystemClock, until_next
+from diem.process.cores import waited_for_core_s
 from diem.process.fork_server import ForkedProcess, ForkServer, NotForked
 from diem.process.lifecycle import EXIT_CONFIGURATION
 from diem.process.watchdog import HEARTBEAT_S, HUNG_AFTER_S, WANTED, ChildLink, HangDetector
@@ -244,7 +246,8 @@ class Supervisor:
             if child.link is None or child.stop.is_set():
                 continue
             received = child.link.has_heartbeat()
-            if child.watchdog.check(received=received):
+            waited_s = partial(waited_for_core_s, child.process.pid if child.process else 0)
+            if child.watchdog.check(received=received, waited_s=waited_s):
                 self._notify(child, "hung")
                 send(child.process, signal.SIGKILL)
             elif received and child.link.resume_listening():

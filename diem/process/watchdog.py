@@ -190,7 +190,8 @@ class HangDetector:
     """Detects a hung process by checks every ``HEARTBEAT_S`` seconds. Without any heartbeats, none is detected.
 
     Checks without a heartbeat are counted, not seconds: while the supervisor does not run either (the machine sleeps or
-    is overloaded, or everything is suspended), no process counts as hung.
+    is overloaded, or everything is suspended), no process counts as hung. Time for which the process waited for a core
+    does not count: killing one that is only starved sends its clients to the others, and they are starved next.
     """
 
     def __init__(self, limit_s: float = HUNG_AFTER_S) -> None:
@@ -201,15 +202,24 @@ class HangDetector:
     def reset(self) -> None:
         """Start over with another process."""
         self._sends = False
-        self._missed = 0
+        self._missed = 0.0
+        self._waited_s: float | None = None
 
-    def check(self, *, received: bool) -> bool:
-        """Return whether the process became hung with this check: at most once until its next heartbeat."""
+    def check(self, *, received: bool, waited_s: Callable[[], float] = lambda: 0.0) -> bool:
+        """Return whether the process became hung with this check: at most once until its next heartbeat.
+
+        Args:
+            received: whether there was a heartbeat since the last check.
+            waited_s: returns the seconds for which the process has waited for a core since its start.
+        """
+        before = self._missed
         if received:
-            self._sends, self._missed = True, 0
+            self._sends, self._missed, self._waited_s = True, 0.0, None
         elif self._sends:
-            self._missed += 1
-        return self._missed == self._limit
+            known, self._waited_s = self._waited_s, waited_s()
+            starved_s = 0.0 if known is None else self._waited_s - known
+            self._missed += max(0.0, 1 - starved_s / HEARTBEAT_S)
+        return before < self._limit <= self._missed
 
     @property
     def is_silent(self) -> bool:

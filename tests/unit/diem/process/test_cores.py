@@ -1,11 +1,17 @@
 """Cores within the CPU limits of control groups."""
 
+import contextlib
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from diem.process import cores
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.skipif("sys.platform != 'linux'")
 
@@ -40,3 +46,28 @@ def test_limit_of_a_container_bounds_the_cores_of_its_affinity(
 
 def test_without_control_groups_the_affinity_counts(tmp_path: Path) -> None:
     assert cores.usable_cores(tmp_path / "none", tmp_path) == len(os.sched_getaffinity(0))
+
+
+def test_process_waits_for_a_core_that_another_has_and_not_while_it_is_stopped() -> None:
+    core = min(os.sched_getaffinity(0))
+    with contextlib.ExitStack() as stack:
+
+        def spinning() -> int:
+            process = stack.enter_context(subprocess.Popen((sys.executable, "-c", "while True: pass")))
+            stack.callback(process.kill)
+            os.sched_setaffinity(process.pid, {core})
+            return process.pid
+
+        pid = spinning()
+        spinning()
+        deadline = time.monotonic() + PATIENCE_S
+        while cores.waited_for_core_s(pid) < 0.1:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGSTOP)
+        while Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T":
+            time.sleep(0.01)
+        before = cores.waited_for_core_s(pid)
+        time.sleep(0.1)
+        assert cores.waited_for_core_s(pid) == before
+    assert cores.waited_for_core_s(pid) == 0.0

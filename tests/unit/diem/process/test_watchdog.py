@@ -41,6 +41,17 @@ def test_process_that_has_not_sent_any_does_not_hang() -> None:
     assert not any(detector.check(received=False) for _ in range(100)), "its successor has not sent any"
 
 
+def test_time_without_a_core_is_not_missed() -> None:
+    detector = HangDetector(3)
+    detector.check(received=True)
+    waited = iter([5.0, 6.0, 7.0, 7.75, 7.75])
+    # The first check has nothing to compare with; the fourth missed a quarter.
+    assert not any(detector.check(received=False, waited_s=lambda: next(waited)) for _ in range(5))
+    assert detector.is_silent
+    assert detector.check(received=False, waited_s=lambda: 7.75)
+    assert not detector.check(received=False, waited_s=lambda: 7.75)
+
+
 async def receive(link: socket.socket, count: int) -> list[bytes]:
     async with asyncio.timeout(PATIENCE_S):
         return [await asyncio.get_running_loop().sock_recv(link, 100) for _ in range(count)]

@@ -89,7 +89,7 @@ def test_the_examples_can_be_used(tmp_path: Path) -> None:
     examples = [
         text for text in (*blocks("toml"), *blocks("toml", ENERGY)) if "[[source]]" in text and "loadavg" not in text
     ]
-    assert len(examples) == 12
+    assert len(examples) == 11
     read = config.load(write(tmp_path, "\n".join(examples)))
     assert [source.name for source in SourceRunner.configured(read, ManualClock(), convert=FILES.convert)._sources] == [
         s.name for s in read.source

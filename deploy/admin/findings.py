@@ -280,7 +280,7 @@ def _of_report(now: Situation, name: str, process: dict[str, Any]) -> Iterator[F
             f"{name} refuses clients",
             f"In the last minute: {causes}.",
             f"{now.log(name)} has reason and address, once a minute; "
-            "origins, tokens and limits are in docs/operations.md section 9.",
+            "origins, tokens and limits are in docs/operations.md section 0.",
         )
 
 
@@ -461,7 +461,7 @@ _MERGED: Final[Mapping[str, _Plural]] = {
         "{} processes refuse clients",
         "The table below counts since the start.",
         "Their logs in {} have reason and address, once a minute; "
-        "origins, tokens and limits are in docs/operations.md section 9.",
+        "origins, tokens and limits are in docs/operations.md section 0.",
     ),
 }
 NAMED: Final = 4

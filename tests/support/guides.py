@@ -9,7 +9,8 @@ The words after the backticks of a fenced block say what it is:
 - ``sh elsewhere``: not run, because it needs another machine, root, or a package registry.
 - ``LANGUAGE FILE``, such as ``toml diem.toml``: the content of a file.
 
-In output, a line ``...`` stands for any number of lines, and ``...`` within a line for any text.
+Output is a real sample. What differs from run to run is compared by its form alone (:data:`_VARYING`), and columns may
+have other widths. A line ``...`` stands for any number of lines, and ``...`` within a line for any text.
 """
 
 import asyncio
@@ -36,6 +37,17 @@ _ASSIGNED: Final = re.compile(r"^(\w+=\S+ )+")
 """Variables before a command."""
 _SHELL: Final = frozenset("|&;<>()$`*?[]{}~!\"'=")
 """Characters for which a line is run by a shell; a line without them is a plain command."""
+
+_VARYING: Final = (
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?",  # a time
+    r"\d\d:\d\d:\d\d(?:\.\d+)?",  # a time of day
+    r"\b\d{13}\b",  # a version
+    r"\b[0-9a-f]{16}\b",  # an id
+    r"\b\d+\.\d+(?= (?:s|ms|MB|MiB|GB|GiB)\b)",  # a measurement
+    r"  +",  # the gap between columns
+)
+"""Forms of what differs from run to run; one in a sample stands for any of the same form."""
+_VARIES: Final = re.compile("|".join(f"({form})" for form in _VARYING))
 
 
 @dataclass(frozen=True)
@@ -114,8 +126,22 @@ def pattern_of(shown: str) -> re.Pattern[str]:
         if line.strip() == "...":
             parts.append(r"(?:.*\n)*?")
         else:
-            parts.append(re.escape(line.rstrip()).replace(r"\.\.\.", ".*?") + r"[ \t]*\n")
+            parts.append("".join(_patterns(line.rstrip())) + r"[ \t]*\n")
     return re.compile(r"\n*" + "".join(parts))
+
+
+def _patterns(line: str) -> Iterator[str]:
+    """Yield the patterns of a line's parts."""
+    end = 0
+    for found in _VARIES.finditer(line):
+        yield _fixed(line[end : found.start()])
+        yield _VARYING[(found.lastindex or 1) - 1]
+        end = found.end()
+    yield _fixed(line[end:])
+
+
+def _fixed(text: str) -> str:
+    return re.escape(text).replace(r"\.\.\.", ".*?")
 
 
 def is_shown(shown: str, printed: str) -> bool:

@@ -77,6 +77,17 @@ def test_block_without_an_end_is_an_error(guide: Path) -> None:
         ("a\n...\nc", "a\nb\n", False),
         ("...\nc", "a\nb\nc\n", True),
         ("a\n...", "a\nb\nc\n", True),
+        ("as version 1764428400000", "as version 1700000000001\n", True),
+        ("as version 1764428400000", "as version 17\n", False),
+        ("15:02:11.512  live", "09:00:00.001  live\n", True),
+        ("15:02:11.512  live", "09:00:00.001  stale\n", False),
+        ("at 2026-11-29T15:02:11Z", "at 2027-01-01T00:00:00.5+01:00\n", True),
+        ("up after 3.5 s", "up after 12.25 s\n", True),
+        ("wait 10 s", "wait 5 s\n", False),
+        ("client 0123456789abcdef", "client fedcba9876543210\n", True),
+        ("a    b", "a  b\n", True),
+        ("a    b", "a b\n", False),
+        ("a  ... b", "a   c  b\n", True),
     ],
 )
 def test_output_is_compared_line_by_line(shown: str, printed: str, equal: bool) -> None:

@@ -23,6 +23,10 @@ OF_EVERY_PROCESS: Final = frozenset(
     }
 )
 """Those of the client library."""
+_HEADING: Final = re.compile(r"\| metric (?:\((?P<processes>.*)\) )?\|")
+_ROW: Final = re.compile(
+    r"\| `(?P<name>(?:diem|process)_\w+?)(?:\{(?P<labels>[\w,]+)\})?`(?P<star>\\\*)? \| (?P<cells>.*) \|$"
+)
 _NAME: Final = re.compile(r"\b(?:diem|process)_[a-z_]+\b")
 _TYPE: Final = re.compile(r"^# TYPE (\w+) (\w+)$", re.MULTILINE)
 
@@ -31,23 +35,32 @@ class Row(NamedTuple):
     """One row of the document."""
 
     name: str
-    kind: str
     labels: tuple[str, ...]
-    unit: str
     processes: dict[str, bool]
     """Process -> whether it always exposes the metric."""
     meaning: str
 
+    @property
+    def kind(self) -> str:
+        """The type that follows from the name, as the document says."""
+        return "counter" if self.name.endswith("_total") else "gauge"
+
 
 def rows() -> list[Row]:
-    """Return the rows of all tables of metrics."""
+    """Return the rows of all tables of metrics; the heading of some names the processes of all their rows."""
     found = []
+    shared = ""
     for line in DOCUMENT.read_text().splitlines():
-        if not re.match(r"\| `(?:diem|process)_", line):
+        if heading := _HEADING.match(line):
+            shared = heading["processes"] or ""
+        if not (row := _ROW.match(line)):
             continue
-        name, kind, labels, unit, processes, meaning = (cell.strip() for cell in line.strip("|").split("|"))
-        always = {each.removesuffix("\\*"): not each.endswith("*") for each in processes.split(", ")}
-        found.append(Row(name.strip("`"), kind, tuple(re.findall(r"`(\w+)`", labels)), unit, always, meaning))
+        *own, meaning = (cell.strip() for cell in row["cells"].split("|"))
+        assert len(own) == (not shared), f"{row['name']}: processes are in its row or in the heading of its table"
+        listed = own[0] if own else f"{shared}{row['star'] or ''}"
+        always = {each.removesuffix("\\*"): not each.endswith("*") for each in listed.split(", ")}
+        labels = tuple(filter(None, (row["labels"] or "").split(",")))
+        found.append(Row(row["name"], labels, always, meaning))
     return found
 
 

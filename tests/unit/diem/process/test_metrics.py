@@ -66,8 +66,6 @@ def test_the_document_lists_every_metric_as_it_is_defined() -> None:
         row = listed[each.exposed_name]
         assert (row.kind, row.labels, row.meaning) == (each.kind, each.labels, each.help)
         assert row.processes.keys() <= {*PROCESSES, "every", "pipeline", "canary"}
-        assert ("seconds" in each.name) == (row.unit.partition(",")[0] == "s")
-        assert each.name.endswith("_bytes") == (row.unit == "bytes")
 
 
 def test_every_metric_is_sampled_somewhere() -> None:

@@ -33,6 +33,7 @@ from learning.jobs.warehouse import WINDOW_FILE, NoTraffic, Warehouse
 from learning.statistics import reference
 from learning.statistics.constants import HISTORY_MS, LATE_MS, MIN_HELD_MS, MINUTE_MS, SILENCE_MS
 from learning.statistics.model import Summary, WasteRow, window_json
+from learning.statistics.sampling import HASH_BITS, MAX_SUBSCRIPTIONS, count_halvings
 from learning.statistics.window import Window
 
 CONNECTED: Final = -1
@@ -93,7 +94,7 @@ def compute(
     return folder
 
 
-def write(events: DataFrame, window: Window, folder: Path) -> Path:
+def write(events: DataFrame, window: Window, folder: Path, most: int = MAX_SUBSCRIPTIONS) -> Path:
     """Compute the statistics of a window into ``folder``; existing ones stay until the new ones are complete.
 
     Args:
@@ -101,6 +102,7 @@ def write(events: DataFrame, window: Window, folder: Path) -> Path:
             :func:`learning.jobs.history.read`.
         window: the window.
         folder: a folder of this machine, which executors have, too.
+        most: subscriptions beyond which the sets are those of a sample of the clients.
 
     Raises:
         SparkFailed: an executor wrote to a folder of its own.
@@ -110,7 +112,7 @@ def write(events: DataFrame, window: Window, folder: Path) -> Path:
         shutil.rmtree(leftover, ignore_errors=True)
     (new / _INPUTS).mkdir(parents=True)
     with _persisted() as persist:
-        summary = _write_tables(events.withColumn("at", F.unix_millis("time")), window, new, persist)
+        summary = _write_tables(events.withColumn("at", F.unix_millis("time")), window, new, persist, most)
     shutil.rmtree(new / _INPUTS)
     content = json.dumps(window_json(window, summary), indent=2)
     (new / WINDOW_FILE).write_text(f"{content}\n", encoding="utf-8")
@@ -140,7 +142,7 @@ def _persisted() -> Iterator[Persist]:
             frame.unpersist()
 
 
-def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Persist) -> Summary:
+def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Persist, most: int) -> Summary:
     """Write the tables of docs/traffic.md section 3.4; return the counts of ``window.json``."""
     inputs = folder / _INPUTS
     recent = events.where(F.col("at").between(window.start - HISTORY_MS, window.end - 1))
@@ -156,7 +158,7 @@ def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Pers
     )
     held = persist(_unite(intervals, window))
     counted = _count(reports)
-    used = _write_endpoints(names, held, _total(reports, counted, window), window, folder)
+    used, subscriptions = _write_endpoints(names, held, _total(reports, counted, window), window, folder)
     _write_waste(counted, folder)
     if len(used) < len(names):
         index = pa.table({"rank": used, "index": np.arange(len(used), dtype=np.int32)})
@@ -164,13 +166,14 @@ def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Pers
     else:
         indexed = held.withColumn("index", F.when(F.col("rank") >= 0, F.col("rank")))
     # There may be as many rows as clients: each task sorts a range and writes a file.
-    sets = folder / "sets.parquet"
-    _sets(indexed).orderBy("endpoints").write.parquet(spark_path(sets))
+    sets, halvings = folder / "sets.parquet", count_halvings(subscriptions, most)
+    sampled = indexed.where(F.shiftright(F.crc32("client"), HASH_BITS - halvings) == 0) if halvings else indexed
+    _sets(sampled).orderBy("endpoints").write.parquet(spark_path(sets))
     written = list(sets.glob("part-*"))
     if not written:
         raise SparkFailed(f"the table sets is not in {folder}: do all workers have the warehouse at this path?")
     rows = sum(pq.read_metadata(file).num_rows for file in written)
-    return _summary(held, counted, lives, (rows, len(used)))
+    return _summary(held, counted, lives, (rows, len(used)))._replace(halvings=halvings)
 
 
 def _broadcast(frame: DataFrame, table: pa.Table, file: Path) -> DataFrame:
@@ -416,9 +419,11 @@ def _unite(intervals: DataFrame, window: Window) -> DataFrame:
 _OF_SESSIONS: Final = ("sessions", "clients", "unended", "events", "repeats", "late")
 
 
-def _write_endpoints(names: pa.Array, held: DataFrame, totals: pa.Table, window: Window, folder: Path) -> pa.Array:
-    """Write the table ``endpoints``; return the ranks of its rows."""
-    by_rank = held.where(F.col("rank") >= 0).groupBy("rank").agg(_sum("ms")).toArrow()
+def _write_endpoints(
+    names: pa.Array, held: DataFrame, totals: pa.Table, window: Window, folder: Path
+) -> tuple[pa.Array, int]:
+    """Write the table ``endpoints``; return the ranks of its rows, and the number of subscriptions of clients."""
+    by_rank = held.where(F.col("rank") >= 0).groupBy("rank").agg(_sum("ms"), F.count("*").alias("clients")).toArrow()
     held_ms = np.zeros(len(names), np.int64)
     held_ms[by_rank["rank"].to_numpy()] = by_rank["ms"].to_numpy()
     rank = pc.index_in(totals["endpoint"], value_set=names).to_numpy()
@@ -438,7 +443,7 @@ def _write_endpoints(names: pa.Array, held: DataFrame, totals: pa.Table, window:
         }
     )
     pq.write_table(table.filter(pa.array(used)), folder / "endpoints.parquet")
-    return pa.array(np.flatnonzero(used).astype(np.int32))
+    return pa.array(np.flatnonzero(used).astype(np.int32)), int(by_rank["clients"].to_numpy().sum())
 
 
 def _sets(indexed: DataFrame) -> DataFrame:

@@ -56,6 +56,8 @@ class Instance:
     """Length of the window: seconds connected divided by it are a mean number of connections."""
     busy: Floats | None = None
     """Updates per second of each endpoint in the busy minutes; None if not recorded."""
+    halvings: int = 0
+    """How often the clients were halved: each in the sets stands for 2**halvings, and has the weight of so many."""
     batch: float = USUAL_BATCH
     """Updates written together, not in recorded traffic: counted by the running Data Service."""
 
@@ -69,8 +71,11 @@ class Instance:
         seconds: float = 1.0,
         *,
         busy: Sequence[float] | Floats | None = None,
+        halvings: int = 0,
     ) -> "Instance":
         """Build from endpoints and sets of their indices, both in any order; equal sets may repeat.
+
+        The sets have the clients and weights of the sample.
 
         Raises:
             ValueError: two endpoints have the same name, or the lengths differ.
@@ -85,7 +90,8 @@ class Instance:
         names = tuple(endpoints[each] for each in order.tolist())
         rates, counts = np.asarray(rate, float)[order], np.asarray(subscribers, float)[order]
         busy_rates = None if busy is None else np.asarray(busy, float)[order]
-        return cls(names, rates, counts, starts, sets.pins, sets.weights, sets.clients, seconds, busy_rates)
+        weights = sets.weights << halvings
+        return cls(names, rates, counts, starts, sets.pins, weights, sets.clients, seconds, busy_rates, halvings)
 
     @cached_property
     def expected(self) -> Floats:
@@ -126,6 +132,12 @@ class Instance:
             batch=self.batch,
             subscribers=frames / updates if updates else 0.0,
         )
+
+    @property
+    def sampled_subscribers(self) -> float:
+        """Mean number of subscribers of an endpoint in the sample."""
+        used = self.subscribers[self.subscribers > 0]
+        return float(used.mean()) / 2**self.halvings if used.size else 0.0
 
     @property
     def shift(self) -> int:
@@ -181,7 +193,8 @@ def combine(names: Sequence[str], windows: Sequence[Instance], shares: Sequence[
         weights, clients = (np.maximum(np.rint(share * own), 1).astype(np.int64) for own in (each.weight, each.clients))
         parts.append(Block(rows[each.pins].astype(np.int32), np.diff(each.starts).astype(np.int32), weights, clients))
     made = Instance.of(names, rate, subscribers, concatenate(parts), seconds, busy=busy)
-    return replace(made, busy=made.busy if any(each.busy is not None for each in windows) else None)
+    busy_rates = made.busy if any(each.busy is not None for each in windows) else None
+    return replace(made, busy=busy_rates, halvings=max(each.halvings for each in windows))
 
 
 def expected_counts(counts: Floats) -> Floats:
@@ -243,7 +256,8 @@ def from_statistics(statistics: Statistics) -> Instance:
     )
     rates, subscribers = [row.rate for row in endpoints], [row.subscribers for row in endpoints]
     names, busy = [row.endpoint for row in endpoints], [row.busy_rate for row in endpoints]
-    return Instance.of(names, rates, subscribers, sets, statistics.window.ms / 1000, busy=busy)
+    seconds, halvings = statistics.window.ms / 1000, statistics.summary.halvings
+    return Instance.of(names, rates, subscribers, sets, seconds, busy=busy, halvings=halvings)
 
 
 def read_statistics(folder: Path) -> Instance:
@@ -254,8 +268,10 @@ def read_statistics(folder: Path) -> Instance:
     """
     endpoints = _read_table(folder / "endpoints.parquet")
     rate, subscribers, busy = (endpoints.column(name).to_numpy() for name in ("rate", "subscribers", "busy_rate"))
-    names, seconds = endpoints.column("endpoint").to_pylist(), _window_seconds(folder / "window.json")
-    return Instance.of(names, rate, subscribers, read_sets(folder / "sets.parquet"), seconds, busy=busy)
+    names, window = endpoints.column("endpoint").to_pylist(), orjson.loads((folder / "window.json").read_bytes())
+    start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
+    sets, seconds = read_sets(folder / "sets.parquet"), (end - start).total_seconds()
+    return Instance.of(names, rate, subscribers, sets, seconds, busy=busy, halvings=window.get("halvings", 0))
 
 
 def read_sets(table: Path) -> Block:
@@ -289,9 +305,3 @@ def _read_table(file: Path, columns: list[str] | None = None) -> Any:  # noqa: A
     from pyarrow import parquet  # noqa: PLC0415  # an extra, and large
 
     return parquet.read_table(file, columns=columns)
-
-
-def _window_seconds(path: Path) -> float:
-    window = orjson.loads(path.read_bytes())
-    start, end = (datetime.fromisoformat(window[name]) for name in ("from", "to"))
-    return (end - start).total_seconds()

@@ -33,6 +33,7 @@ from learning.spark import pipeline
 from learning.statistics import parsing, reference
 from learning.statistics.constants import DAY_MS, HISTORY_MS, MINUTE_MS
 from learning.statistics.model import Statistics
+from learning.statistics.sampling import MAX_SUBSCRIPTIONS
 from learning.statistics.window import Window
 
 if TYPE_CHECKING:
@@ -167,16 +168,20 @@ OVERLAP: Final = 0.1
 
 
 def enough(earlier: "Iterable[tuple[Instance, float]]") -> "Iterator[tuple[Instance, float]]":
-    """Yield earlier windows with their shares, the latest first, until endpoints have ample subscribers in them."""
+    """Yield earlier windows with their shares, the latest first, until endpoints have ample subscribers in them.
+
+    Or until they have as many subscriptions as a plan is made from.
+    """
     from learning.placement.options import AMPLE_SUBSCRIBERS  # noqa: PLC0415  # it needs numpy
 
-    known = 0.0
+    known, subscriptions = 0.0, 0
     for instance, share in earlier:
         if not instance.pins.size:
             continue
         yield instance, share
-        known += share * float(instance.subscribers.mean())
-        if known >= AMPLE_SUBSCRIBERS:
+        known += share * instance.sampled_subscribers
+        subscriptions += instance.pins.size
+        if known >= AMPLE_SUBSCRIBERS or subscriptions >= MAX_SUBSCRIPTIONS:
             return
 
 

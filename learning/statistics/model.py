@@ -63,6 +63,8 @@ class Summary(NamedTuple):
     """Names that two processes used at once; their counts are added up as if they were one process."""
     active_minutes: int
     """Minutes of the window, counted from its start, in which any client was connected."""
+    halvings: int = 0
+    """How often the clients were halved for the table of sets (:mod:`learning.statistics.sampling`)."""
 
 
 class UsageRow(NamedTuple):

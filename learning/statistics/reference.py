@@ -17,6 +17,7 @@ from learning.statistics.constants import (
 )
 from learning.statistics.model import EndpointRow, SetRow, Statistics, Summary, UsageRow, WasteRow
 from learning.statistics.parsing import sequence_number
+from learning.statistics.sampling import MAX_SUBSCRIPTIONS, count_halvings, is_sampled
 from learning.statistics.window import Window
 
 
@@ -206,29 +207,33 @@ class ClientTotals(NamedTuple):
     """Largest number of connections that shared the client's address."""
 
 
-def statistics(arrivals: Iterable[Arrival], window: Window) -> Statistics:
+def statistics(arrivals: Iterable[Arrival], window: Window, most: int = MAX_SUBSCRIPTIONS) -> Statistics:
     """Return the statistics of a window.
 
     Args:
         arrivals: in any order; repeats have the same id and content.
         window: the window; events from 7 days before it on are used.
+        most: subscriptions beyond which the sets are those of a sample of the clients.
     """
-    return statistics_of(arrivals, [window])[0]
+    return statistics_of(arrivals, [window], most)[0]
 
 
-def statistics_of(arrivals: Iterable[Arrival], windows: Sequence[Window]) -> list[Statistics]:
+def statistics_of(
+    arrivals: Iterable[Arrival], windows: Sequence[Window], most: int = MAX_SUBSCRIPTIONS
+) -> list[Statistics]:
     """Return the statistics of windows, in their order: sessions are rebuilt once, by all events up to the last end.
 
     Args:
         arrivals: as for :func:`statistics`.
         windows: ascending; events from 7 days before the first one on are used.
+        most: as for :func:`statistics`.
     """
     every, whole = list(arrivals), Window(windows[0].start, windows[-1].end)
     # An event's delay is that of its first arrival.
     distinct = {arrival.event.id: arrival for arrival in sorted(every, key=lambda arrival: -arrival.at)}
     events = [arrival.event for arrival in distinct.values()]
     rebuilt, confirmed = sessions(events, whole), confirmed_endpoints(events, whole)
-    return [_statistics(window, every, distinct, rebuilt, confirmed) for window in windows]
+    return [_statistics(window, every, distinct, rebuilt, confirmed, most=most) for window in windows]
 
 
 def _statistics(
@@ -237,13 +242,16 @@ def _statistics(
     distinct: Mapping[str, Arrival],
     rebuilt: Sequence[ClientSession],
     confirmed: Collection[str],
+    *,
+    most: int,
 ) -> Statistics:
     events = [arrival.event for arrival in distinct.values()]
     lasting = [session for session in rebuilt if _overlaps(session, window)]
     counts = [event for event in events if event.type is Type.COUNTS and window.start <= _middle(event) < window.end]
     clients = _clients(lasting, window, set(confirmed).union(*(event.updates for event in counts)))
     endpoints = _endpoints(clients, counts, window)
-    sets = _sets(clients, {row.endpoint: index for index, row in enumerate(endpoints)})
+    halvings = count_halvings(len(clients.held), most)
+    sets = _sets(clients, {row.endpoint: index for index, row in enumerate(endpoints)}, halvings)
     within = [arrival for arrival in every if window.start <= arrival.event.time < window.end]
     first = [arrival for arrival in distinct.values() if window.start <= arrival.event.time < window.end]
     summary = Summary(
@@ -257,6 +265,7 @@ def _statistics(
         endpoints=len(endpoints),
         twins=count_duplicate_recorders(events, window),
         active_minutes=_active_minutes(lasting, window),
+        halvings=halvings,
     )
     return Statistics(window, summary, endpoints, sets, _waste(counts))
 
@@ -335,10 +344,10 @@ def _endpoints(clients: ClientTotals, counts: Iterable[TrafficEvent], window: Wi
     )
 
 
-def _sets(clients: ClientTotals, index: Mapping[str, int]) -> tuple[SetRow, ...]:
+def _sets(clients: ClientTotals, index: Mapping[str, int], halvings: int) -> tuple[SetRow, ...]:
     of_client = defaultdict[str, list[int]](list)
     for (client, endpoint), ms in clients.held.items():
-        if ms >= MIN_HELD_MS:
+        if ms >= MIN_HELD_MS and is_sampled(client, halvings):
             of_client[client].append(index[endpoint])
     weight, count = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     for client, endpoints in of_client.items():

@@ -124,6 +124,14 @@ def exchanged(before: Population, share: float, seed: int = 5) -> Population:
     return replace(before, endpoint=endpoint[np.lexsort((endpoint, before.client))])
 
 
+def sampled(whole: Population, halvings: int) -> Instance:
+    """Return an hour of all clients, with the sets of a sample of them: of one in 2**``halvings``."""
+    members = np.arange(0, whole.clients, 2**halvings)
+    sample = whole.window(members, np.full(members.size, HOUR, np.int64), whole.rate)
+    subscribers = whole.instance().subscribers
+    return replace(sample, subscribers=subscribers, weight=sample.weight << halvings, halvings=halvings)
+
+
 def zipf_ranks(rng: np.random.Generator, count: int, exponent: float, draws: int) -> Ints:
     """Draw ranks from 0, the most popular."""
     share = np.arange(1, count + 1, dtype=float) ** -exponent

@@ -20,6 +20,7 @@ from learning.statistics import reference
 from learning.statistics.model import window_json
 from learning.statistics.parsing import sequence_number
 from learning.statistics.reference import Arrival
+from learning.statistics.sampling import MAX_SUBSCRIPTIONS
 from learning.statistics.window import Window
 from tests.support.spark_session import as_users_run
 from tests.support.traffic import BEGIN, MINUTE, Life, generated
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WINDOWS = (Window(BEGIN + 30 * MINUTE + 17, BEGIN + 50 * MINUTE), Window(BEGIN - MINUTE, BEGIN))
+SAMPLED = Window(BEGIN + 40 * MINUTE, BEGIN + 60 * MINUTE)
+MOST = 100
+"""Subscriptions of it beyond which its sets are those of a sample."""
 COSTS = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
 
 
@@ -93,13 +97,16 @@ def warehouse(spark: "SparkSession", arrivals: list[Arrival], tmp_path_factory: 
     for window, way in zip(WINDOWS, ways, strict=True):
         with way:
             write(events, window, warehouse.statistics / window.name)
+    write(events, SAMPLED, warehouse.statistics / SAMPLED.name, MOST)
     events.unpersist()
     return warehouse
 
 
 def test_statistics_in_spark_equal_the_reference(warehouse: Warehouse, arrivals: list[Arrival]) -> None:
-    for window in WINDOWS:
-        expected, folder = reference.statistics(arrivals, window), warehouse.statistics / window.name
+    for window in (*WINDOWS, SAMPLED):
+        most = MOST if window == SAMPLED else MAX_SUBSCRIPTIONS
+        expected, folder = reference.statistics(arrivals, window, most), warehouse.statistics / window.name
+        assert (expected.summary.halvings > 0) == (window == SAMPLED)
         for name in ("endpoints", "sets", "waste"):
             read = [tuple(row.values()) for row in pq.read_table(folder / f"{name}.parquet").to_pylist()]
             if name == "sets":
@@ -115,7 +122,7 @@ def test_statistics_in_spark_equal_the_reference(warehouse: Warehouse, arrivals:
     assert sum(row.clients for row in expected.sets) < summary.clients
     assert summary.twins == 1
     assert all_statistics(warehouse) == [
-        warehouse.statistics / window.name for window in sorted(WINDOWS, key=lambda w: w.end)
+        warehouse.statistics / window.name for window in sorted((*WINDOWS, SAMPLED), key=lambda w: w.end)
     ]
 
 

@@ -159,6 +159,12 @@ def test_an_instance_is_read_from_the_files_of_a_window(tmp_path: Path) -> None:
     assert read.busy is not None
     assert read.busy.tolist() == [9.0, 2.0]
     assert np.diff(expected.starts).sum() == 3
+    # Each client in the sets of a sample stands for several.
+    (tmp_path / "window.json").write_bytes(orjson.dumps({**window, "halvings": 2}))
+    sample = read_statistics(tmp_path)
+    assert sorted(sample.weight.tolist()) == [12, 28]
+    assert sample.load.clients == 4 * expected.load.clients
+    assert sample.clients.tolist() == expected.clients.tolist()
 
 
 def test_recorded_traffic_is_a_load_with_the_subscribers_of_its_updates() -> None:

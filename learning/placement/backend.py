@@ -99,15 +99,15 @@ class Backend:
         """Sum of :func:`blocks.count_clients`."""
         return self._sum(blocks.count_clients, 0)
 
-    def fold(self, share: float, *, held_out: bool, seed: int = blocks.FOLD_SEED) -> "Backend":
+    def fold(self, held: tuple[float, float], *, held_out: bool, seed: int = blocks.FOLD_SEED) -> "Backend":
         """A backend of the blocks of :func:`blocks.fold`."""
-        parts = [blocks.fold(block, self.endpoints, share, held_out=held_out, seed=seed) for block in self._blocks]
+        parts = [blocks.fold(block, self.endpoints, held, held_out=held_out, seed=seed) for block in self._blocks]
         return Backend(parts, self.endpoints)
 
     def halves(self) -> "tuple[Backend, Backend]":
         """Backends of either half of the clients, kept for the next call."""
         if self._halves is None:
-            one, other = (self.fold(0.5, held_out=each, seed=blocks.HALVES_SEED) for each in (False, True))
+            one, other = (self.fold((0.0, 0.5), held_out=each, seed=blocks.HALVES_SEED) for each in (False, True))
             self._halves = one, other
         return self._halves
 

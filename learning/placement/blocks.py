@@ -139,14 +139,15 @@ FOLD_SEED, HALVES_SEED = 3, 4
 """Seeds of the clients held out, and of halves of any clients: independent of each other."""
 
 
-def fold(block: Block, count: int, share: float, *, held_out: bool, seed: int = FOLD_SEED) -> Block:
-    """Return the sets (of pins below ``count``) of the ``share`` of the clients that is held out, or of the others.
+def fold(block: Block, count: int, held: tuple[float, float], *, held_out: bool, seed: int = FOLD_SEED) -> Block:
+    """Return the sets (of pins below ``count``) of the clients that are held out, or of the others.
 
-    A client is wholly in one fold, however long it was connected: a set is divided by its clients, and a hash of the
-    set decides about the last one.
+    ``held`` are the clients from a share of all to another, such as (0.2, 0.4). A client is wholly in one fold, however
+    long it was connected: a set is divided by its clients, and a hash of the set decides about the last one.
     """
     chance = hash_sets(block, count, seed) / 2.0**64
-    chosen = np.minimum(np.floor(block.clients * share + chance), block.clients).astype(np.int64)
+    first, last = (np.minimum(np.floor(block.clients * each + chance), block.clients) for each in held)
+    chosen = (last - first).astype(np.int64)
     weights = np.rint(block.weights * (chosen / block.clients)).astype(np.int64)
     if not held_out:
         chosen, weights = block.clients - chosen, block.weights - weights

@@ -1,5 +1,6 @@
 """Options of the planner, and the resulting weights of the search."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +26,8 @@ from learning.placement.objective import (
 
 MIN_HELD_OUT: Final = 8
 """Number of clients below which a fold is meaningless."""
+MANY_HELD_OUT: Final = 10_000
+"""Number of clients held out after which no further part is: their mean is known well enough."""
 AMPLE_SUBSCRIBERS: Final = 64.0
 """Mean subscribers of an endpoint from which no clients are held out: the gain of others is then within a point."""
 LEAF_WEIGHT: Final = 0.25
@@ -63,7 +66,7 @@ class PlanOptions:
     horizon_s: float = 86_400.0
     """Expected lifetime of a plan, over which the cost of moves is spread."""
     hold_out: float = 0.2
-    """Share of the clients held out, for whom a plan made from the others is evaluated; 0 for none."""
+    """Share of the clients held out, for whom a plan made from the others is evaluated, in turn; 0 for none."""
 
     def __post_init__(self) -> None:
         if not self.servers or min(self.servers) < 1:
@@ -117,20 +120,25 @@ class Problem:
         weight = self.instance.weight
         return float((weight * (weight / self.instance.clients)).sum()) / max(float(weight.sum()), 1e-300)
 
-    def folds(self) -> "tuple[Problem, Problem] | None":
-        """Return the problem of a part of the clients, and that of those held out.
+    def folds(self, share: float) -> "list[tuple[Problem, Problem]]":
+        """Return pairs of the problem of some clients and that of the ``share`` held out: each once if they are few.
 
         None where the options hold out none, where so few would be that they say nothing, or where the endpoints have
         so many subscribers that others are like them.
         """
-        share, used = self.options.hold_out, self.instance.subscribers[self.instance.subscribers > 0]
-        if share * self.clients < MIN_HELD_OUT or (used.size and float(used.mean()) >= AMPLE_SUBSCRIBERS):
-            return None
-        return self.split(share)
+        if (
+            min(share, self.options.hold_out) * self.clients < MIN_HELD_OUT
+            or self.instance.sampled_subscribers >= AMPLE_SUBSCRIBERS
+        ):
+            return []
+        count = round(1 / share)
+        parts = min(count, math.ceil(MANY_HELD_OUT / (share * self.clients)))
+        return [self.split(each / count, (each + 1) / count) for each in range(parts)]
 
-    def split(self, share: float) -> "tuple[Problem, Problem]":
-        """Return the problem of the other clients, and that of a ``share`` of them held out."""
-        used_part, others = (self.backend.fold(share, held_out=held_out) for held_out in (False, True))
+    def split(self, first: float, last: float) -> "tuple[Problem, Problem]":
+        """Return the problem of the other clients, and that of those held out: from a share of all to another."""
+        share = last - first
+        used_part, others = (self.backend.fold((first, last), held_out=held_out) for held_out in (False, True))
         # The numbers of subscribers are of those clients, too: by all clients they would tell of those held out.
         unit = 2.0**self.instance.shift / self.instance.seconds / (1 - share)
         used = replace(self.instance, subscribers=used_part.subscribed() * unit)

@@ -1,6 +1,7 @@
 """Computes a plan: hot set, partitions, a leaf for every endpoint, and whether adopting it pays."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,7 +18,15 @@ from learning.placement.instance import Instance
 from learning.placement.multilevel import KICKED_VERTICES, Search, search_placement
 from learning.placement.objective import ROUNDING, balance, migration_cost, part_loads, server_of_endpoint
 from learning.placement.options import PlanOptions, Problem, search_views
-from learning.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate, evaluate, is_uneven
+from learning.placement.publish import (
+    EvaluatedPlacement,
+    HeldOut,
+    HeldOutPart,
+    Obstacle,
+    choose_candidate,
+    evaluate,
+    is_uneven,
+)
 from learning.placement.refine import Movement, perturb, refine
 from learning.placement.relabel import relabel
 from learning.sizing import solver
@@ -85,9 +94,7 @@ def plan(
     problem = Problem(instance, backend, costs, options, verdict_costs=verdict_costs)
     now = _evaluate_current(problem, current)
     found: list[tuple[str, Parts, int]] = []
-    folds, held_out = None if learnt else problem.folds(), dict[str, HeldOut]()
-    if folds is not None:
-        held_out = _hold_out(*folds, current, uneven=now is not None and is_uneven(now, options.epsilon))
+    held_out = {} if learnt else _hold_out(problem, current, uneven=now is not None and is_uneven(now, options.epsilon))
     for window in learnt or [instance]:
         search = replace(problem, backend=backend.without_long_sets())
         if window is not instance:
@@ -100,8 +107,7 @@ def plan(
         for name, placement, partitions in found
     ]
     decision = choose_candidate(now, candidates, options.epsilon, options.least_saving)
-    others = None if folds is None else folds[1]
-    figures = report.build_report(problem, others, decision, candidates, now)
+    figures = report.build_report(problem, decision, candidates, now)
     best = decision.candidate
     return PlanResult(
         best.placement,
@@ -121,19 +127,26 @@ def _evaluate_current(problem: Problem, current: Parts | None) -> EvaluatedPlace
     return evaluate(problem, current, problem.options.current_partitions, current=current, name="current")
 
 
-def _hold_out(used: Problem, others: Problem, current: Parts | None, *, uneven: bool) -> dict[str, HeldOut]:
-    """Return what the same searches find from the clients ``used``, by name, evaluated for the ``others``."""
-    now = _evaluate_current(others, current)
-    try:
+def _hold_out(problem: Problem, current: Parts | None, *, uneven: bool) -> dict[str, HeldOut]:
+    """Return what the same searches find without parts of the clients, by name, evaluated for these."""
+    share = problem.options.hold_out
+    parts, halves = (_without_parts(problem, each, current, uneven=uneven) for each in (share, 0.5))
+    return {name: HeldOut.of(own, halves.get(name, ()), share) for name, own in parts.items()}
+
+
+def _without_parts(
+    problem: Problem, share: float, current: Parts | None, *, uneven: bool
+) -> dict[str, list[HeldOutPart]]:
+    found: dict[str, list[HeldOutPart]] = {}
+    for used, others in problem.folds(share):
         searched = replace(used, backend=used.backend.without_long_sets())
-        found = list(_candidates(searched, current, uneven=uneven))
-    except Infeasible:
-        # Perhaps it can be balanced with all clients.
-        return {}
-    return {
-        name: HeldOut(now, evaluate(others, placement, partitions, current=current, name=name))
-        for name, placement, partitions in found
-    }
+        now = _evaluate_current(others, current)
+        # Where no part can be balanced, perhaps all clients can.
+        with suppress(Infeasible):
+            for name, placement, partitions in list(_candidates(searched, current, uneven=uneven)):
+                judged = evaluate(others, placement, partitions, current=current, name=name)
+                found.setdefault(name, []).append(HeldOutPart(others, now, judged))
+    return found
 
 
 def _candidates(problem: Problem, current: Parts | None, *, uneven: bool) -> Iterator[tuple[str, Parts, int]]:

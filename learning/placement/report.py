@@ -16,12 +16,11 @@ from learning.placement.objective import (
     server_of_endpoint,
 )
 from learning.placement.options import Problem
-from learning.placement.publish import EvaluatedPlacement, PublishDecision, judge
+from learning.placement.publish import EvaluatedPlacement, HeldOutPart, PublishDecision, judge
 
 
 def build_report(
     problem: Problem,
-    others: Problem | None,
     decision: PublishDecision,
     candidates: Sequence[EvaluatedPlacement],
     now: EvaluatedPlacement | None,
@@ -31,9 +30,9 @@ def build_report(
     ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean, the
     upstream connections, the mean number of clients of each server, of the fullest one and of the fullest after the
     loss of a server, and the bytes a second of busy minutes on the fullest one (updates of the usual size), of the
-    plan, of the current placement and of each baseline, and the gaps to the lower bounds. With ``others``, the clients
-    held out, it also has fan-out and connections as ``held_out_...``: those of a plan made without these clients, and
-    of the other placements, for these clients.
+    plan, of the current placement and of each baseline, and the gaps to the lower bounds. If clients were held out, it
+    also has fan-out and connections as ``held_out_...``: those of plans made without a part of the clients, and of the
+    other placements, for that part (:class:`HeldOut`).
     """
     best, instance, options = decision.candidate, problem.instance, problem.options
     current = None if now is None else now.placement
@@ -44,17 +43,21 @@ def build_report(
         placements["current"] = current, options.current_partitions
     placements |= {name: (part, best.partitions) for name, part in unlearnt.items()}
     hot, found = best.placement < 0, best.held_out
-    made = dict(placements)
-    if others is not None and found is not None:
-        made["plan"] = found.found.placement, found.found.partitions
+    parts = () if found is None else found.parts
+
+    def held_out_fan_out(name: str, servers: int) -> float:
+        def of_part(part: HeldOutPart) -> float:
+            placed = (part.found.placement, part.found.partitions) if name == "plan" else placements[name]
+            return fan_out(part.problem.backend, server_of_endpoint(*placed, servers), servers).mean
+
+        return sum(weight * of_part(part) for weight, part in parts)
 
     def figures(servers: int) -> dict[str, Any]:
         result = _figures(problem, placements, servers)
-        if others is not None and found is not None:
-            for name, placed in made.items():
-                clients = fan_out(others.backend, server_of_endpoint(*placed, servers), servers)
-                result[name]["held_out_fan_out"] = _round(clients.mean)
-                result[name]["held_out_connections"] = _round(connections(instance, clients))
+        for name in placements if parts else ():
+            mean = held_out_fan_out(name, servers)
+            result[name]["held_out_fan_out"] = _round(mean)
+            result[name]["held_out_connections"] = _round(mean * problem.connected)
         return result
 
     judged = None if now is None else judge(now, best)
@@ -62,6 +65,12 @@ def build_report(
         "pays": decision.pays,
         "why": decision.why,
         "saves": judged and {"us_per_s": _round(judged.saved), "error": _round(judged.error)},
+        "sample": {
+            "clients": _round(0.5**instance.halvings),
+            "error_of_all": judged and _round(judged.error * 0.5 ** (instance.halvings / 2)),
+        }
+        if instance.halvings
+        else None,
         "partitions": best.partitions,
         "hot": {
             "endpoints": int(hot.sum()),
@@ -69,7 +78,12 @@ def build_report(
             "added_load": _round(problem.added_load(hot)),
         },
         "servers": {str(each): figures(each) for each in sorted(set(options.servers))},
-        "held_out": {"clients": _round(others.clients)} if others is not None and found is not None else None,
+        "held_out": {
+            "clients": _round(sum(part.problem.clients for weight, part in parts if weight > 0)),
+            "parts": sum(weight > 0 for weight, _ in parts),
+        }
+        if parts
+        else None,
         "moved": {name: _moved(instance, part, current) for name, (part, _) in placements.items() if name != "current"},
         "candidates": {
             each.name: {

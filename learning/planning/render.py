@@ -127,11 +127,15 @@ def _savings(report: Mapping[str, Any]) -> Iterator[str]:
     error = report.get("saves", {}).get("error", 0.0)
     yield f"It {what} of CPU a second (+- {2 * error / 1000:,.3f} ms, two standard errors)"
     yield from _size_of_savings(report)
+    if (sample := report.get("sample")) is not None:
+        share = percent(sample["clients"])
+        with_all = f"; from all it would be +- {2 * (sample['error_of_all'] or 0.0) / 1000:,.3f} ms"
+        yield f"  from a sample of {share} of the clients{with_all if sample['error_of_all'] else ''}"
     if windows := report.get("windows"):
         yield f"  for the clients of this window; the plan is made from {amount(windows, 'window')} before it"
     if (held_out := report.get("held_out")) is not None:
         yield (
-            f"  for clients that it was not made from ({held_out['clients']:,.0f} were held out); "
+            f"  for clients that plans were made without ({held_out['clients']:,.0f}, in {held_out['parts']} parts); "
             f"for those of the window {report['saves_in_window_us_per_s'] / 1000:,.3f} ms"
         )
     yield (

@@ -24,7 +24,7 @@ def test_contraction_merges_equal_sets_and_drops_those_within_one_cluster() -> N
 
 def test_folds_divide_the_clients_of_every_set() -> None:
     made = block(*(([number % 40, 40 + number // 40], 100 if number % 2 else 1000) for number in range(1000)))
-    used, others = (blocks.fold(made, 80, 0.2, held_out=held_out) for held_out in (False, True))
+    used, others = (blocks.fold(made, 80, (0.0, 0.2), held_out=held_out) for held_out in (False, True))
     of_set = {
         tuple(pins): {"used": 0, "others": 0, "whole": int(weight)}
         for pins, weight in zip(made.pins.reshape(-1, 2).tolist(), made.weights, strict=True)
@@ -44,11 +44,19 @@ def test_a_client_is_in_one_fold_however_long_it_was_connected() -> None:
     made = made._replace(clients=np.ones(1000, np.int64))
     used, others = (
         {tuple(pins): weight for pins, weight in zip(part.pins.reshape(-1, 2).tolist(), part.weights, strict=True)}
-        for part in (blocks.fold(made, 80, 0.2, held_out=held_out) for held_out in (False, True))
+        for part in (blocks.fold(made, 80, (0.0, 0.2), held_out=held_out) for held_out in (False, True))
     )
     assert not used.keys() & others.keys()
     assert len(used) + len(others) == 1000
     assert 150 < len(others) < 250
+
+
+def test_each_client_is_held_out_once() -> None:
+    made = block(*(([number % 40, 40 + number // 40], 100 if number % 2 else 1000) for number in range(1000)))
+    parts = [blocks.fold(made, 80, (each / 5, (each + 1) / 5), held_out=True) for each in range(5)]
+    assert sum(blocks.count_clients(part) for part in parts) == blocks.count_clients(made)
+    assert sum(int(part.weights.sum()) for part in parts) == made.weights.sum()
+    assert all(0.17 < blocks.count_clients(part) / blocks.count_clients(made) < 0.23 for part in parts)
 
 
 def test_empty_blocks_count_nothing() -> None:

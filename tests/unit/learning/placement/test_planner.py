@@ -276,23 +276,21 @@ def test_without_structure_the_gain_reported_is_that_of_other_clients() -> None:
     assert found < 0.95
 
 
-@pytest.mark.parametrize(("mixing", "zipf", "pays"), [(1.0, 0.0, False), (0.2, 0.8, True)], ids=["none", "communities"])
-def test_clients_connected_for_different_times_are_promised_what_others_gain(
-    mixing: float, zipf: float, pays: bool
-) -> None:
+@pytest.mark.parametrize(("mixing", "zipf"), [(1.0, 0.0), (0.2, 0.8)], ids=["none", "communities"])
+def test_clients_connected_for_different_times_are_promised_what_others_gain(mixing: float, zipf: float) -> None:
     recipe = Recipe(endpoints=1000, clients=20_000, communities=14, mixing=mixing, zipf=zipf, seed=5)
-    # With equal rates nothing is to be gained without communities.
     everybody = replace(population(recipe), rate=np.ones(1000))
     made = next(windows(everybody, Timeline(clients=300, session_s=1500, seed=300), 1))
     options = PlanOptions(servers=(8,), partitions=8, current_partitions=8, hot_budget=0.0)
     current = murmur2(made.endpoints, 8)
     outcome = plan(made, options, DEFAULT, current)
-    figures = outcome.report["servers"]["8"]
+    figures, saves = outcome.report["servers"]["8"], outcome.report["saves"]
     promised = 1 - figures["plan"]["held_out_fan_out"] / figures["current"]["held_out_fan_out"]
     others = backend(next(windows(everybody, Timeline(clients=10_000, seed=1), 1)))
     found = 1 - fan_out(others, outcome.placement, 8).mean / fan_out(others, current, 8).mean
-    assert outcome.pays == pays
-    assert abs(promised - found) < 0.1
+    assert abs(promised - found) < 2 * saves["error"] / outcome.report["candidates"]["current"]["cost_us_per_s"]
+    # Without communities it gains a little, by a server that is nearly empty: others have more, within the tolerance.
+    assert found > (0.2 if zipf else 0.01)
 
 
 def test_with_ample_subscribers_no_clients_are_held_out() -> None:

@@ -6,8 +6,19 @@ import numpy as np
 import pytest
 
 from learning.costs import Costs
+from learning.placement.baselines import lpt, murmur2
+from learning.placement.objective import loads
 from learning.placement.options import PlanOptions, Problem
-from learning.placement.publish import EvaluatedPlacement, HeldOut, Obstacle, choose_candidate, evaluate, optimism
+from learning.placement.publish import (
+    EvaluatedPlacement,
+    HeldOut,
+    HeldOutPart,
+    Obstacle,
+    choose_candidate,
+    evaluate,
+    optimism,
+)
+from tests.support.instances import Recipe, population, sampled
 from tests.unit.learning.placement.instances import backend, instance
 
 NOW = EvaluatedPlacement("now", np.zeros(2, np.int32), 2, 100.0, 1.0, 1.0, 0.02, 1000.0, 0.0, 0.0)
@@ -131,3 +142,40 @@ def test_a_placement_with_fewer_servers_for_each_client_saves_sends_behind_proxi
         assert (decision.pays, now.cost > found.cost) == (pays, pays)
         # Every client has a server fewer: there is no difference between them.
         assert found.error == pytest.approx(0.0)
+
+
+def test_figures_for_clients_held_out_are_extrapolated_to_plans_from_all_clients() -> None:
+    made = instance([1.0] * 4, *(([0, 1], 100), ([2, 3], 100)) * 20)
+    problem = Problem(made, backend(made), Costs(5.0, 10.0, 1.0), PlanOptions(servers=(2,), current_partitions=2))
+    parts = [HeldOutPart(problem, NOW, replace(BETTER, cost=cost, error=2.0)) for cost in (88.0, 92.0) * 2]
+    halves = [HeldOutPart(problem, NOW, replace(BETTER, cost=cost)) for cost in (94.0, 96.0)]
+    plain, found = HeldOut.of(parts, [], 0.25), HeldOut.of(parts, halves, 0.25)
+    assert plain.found.cost == pytest.approx(90.0)
+    # From a half to three quarters of the clients gains 5: to all, as much for each factor.
+    assert found.found.cost == pytest.approx(90.0 - 5.0 * np.log(4 / 3) / np.log(3 / 2))
+    assert found.now is not None
+    assert found.now.cost == pytest.approx(NOW.cost)
+    assert sum(weight for weight, _ in found.parts) == pytest.approx(1.0)
+    assert found.found.error == pytest.approx(1.2 * 2.0 / 2)
+
+
+def test_a_share_of_the_cost_is_to_be_saved_beyond_chance() -> None:
+    assert choose_candidate(NOW, [replace(BETTER, error=1.0)], 0.05, least=0.07).pays
+    assert not choose_candidate(NOW, [replace(BETTER, error=2.0)], 0.05, least=0.07).pays
+
+
+def test_savings_from_a_sample_are_those_of_all_within_a_larger_error() -> None:
+    whole = population(Recipe(endpoints=200, clients=8000, communities=10, seed=1))
+    costs, options = Costs(5.0, 10.0, 2.0), PlanOptions(servers=(4,), current_partitions=4)
+
+    def saving(halvings: int) -> tuple[float, float]:
+        made = sampled(whole, halvings)
+        problem, current = Problem(made, backend(made), costs, options), murmur2(made.endpoints, 4)
+        placements = current, lpt(loads(made, costs), 4)
+        now, found = (evaluate(problem, each, 4, current=current, name="any") for each in placements)
+        return now.cost - found.cost, found.error
+
+    (of_all, error), (of_sample, larger) = saving(0), saving(4)
+    assert larger == pytest.approx(4 * error, rel=0.15)
+    assert abs(of_all - of_sample) < 3 * larger
+    assert error > 0

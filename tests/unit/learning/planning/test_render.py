@@ -75,12 +75,12 @@ def test_mode_x_is_a_column_and_compared_with_the_plan(capsys: pytest.CaptureFix
 
 
 def test_figures_of_clients_held_out_are_beside_those_of_the_window(capsys: pytest.CaptureFixture[str]) -> None:
-    found = report(held_out={"clients": 67.0}, saves_in_window_us_per_s=40_000.0)
+    found = report(held_out={"clients": 67.0, "parts": 5}, saves_in_window_us_per_s=40_000.0)
     for name in ("plan", "current"):
         found["servers"]["4"][name]["held_out_fan_out"] = 1.8
     lines = shown(capsys, found)
     assert any(line.split() == ["fan-out,", "other", "clients", "1.80", "1.80"] for line in lines)
-    assert "  for clients that it was not made from (67 were held out); for those of the window 40.000 ms" in lines
+    assert "  for clients that plans were made without (67, in 5 parts); for those of the window 40.000 ms" in lines
 
 
 @pytest.mark.parametrize(("saved", "clients"), [(400.0, "2,500 such clients on (100 now)"), (12_300.0, None)])
@@ -130,6 +130,13 @@ def test_mode_x_is_named_where_every_endpoint_would_be_hot() -> None:
     hot = {"endpoints": 2, "all": True, "added_load": 0.003, "names": ["/x", "/y"]}
     assert any("mode x does the same without a plan" in line for line in sentences(report(hot=hot)))
     assert not any("mode x" in line for line in sentences(report()))
+
+
+def test_a_sample_of_the_clients_is_stated_with_its_error() -> None:
+    sample = {"clients": 0.25, "error_of_all": 200.0}
+    stated = [line for line in sentences(report(sample=sample)) if "sample" in line]
+    assert stated == ["  from a sample of 25 % of the clients; from all it would be +- 0.400 ms"]
+    assert not any("sample" in line for line in sentences(report()))
 
 
 def test_additional_cost_is_shown() -> None:

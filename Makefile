@@ -16,7 +16,7 @@ RUN_ARGS ?=
 export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-scale bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages cases artefacts release lock clean \
-  install install-test install-spark install-quality install-docs figures test-parts debian page client-test chromium firefox webkit kafka nginx peers postgres mosquitto prometheus go spark autobahn
+  install install-test install-spark install-quality install-docs figures picture test-parts debian page client-test chromium firefox webkit kafka nginx peers postgres mosquitto prometheus go spark autobahn
 
 help:
 	@echo "make run      installs what is missing and starts DIEM with its page and the examples"
@@ -279,6 +279,8 @@ install-quality: $(VENV)/.quality
 install-docs: $(VENV)/.docs
 figures: install-test $(VENV)/.figures
 	@$(PY) -m experiments.paper
+picture: install-test page chromium $(VENV)/.figures
+	@$(PY) -m experiments.live_picture
 page: $(PAGE)
 
 $(VENV)/.run: requirements/run.txt pyproject.toml
@@ -314,7 +316,7 @@ $(VENV)/.docs: $(VENV)/.run requirements/docs.txt
 	@$(PACKAGES) $(LOCKED) requirements/docs.txt
 	@touch $@
 
-# What `make figures` draws with.
+# What `make figures` and `make picture` draw with.
 $(VENV)/.figures: $(VENV)/.run requirements/figures.txt
 	@echo "Installing matplotlib (once) ..."
 	@$(PACKAGES) $(LOCKED) requirements/figures.txt

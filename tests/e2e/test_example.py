@@ -54,7 +54,7 @@ async def test_the_pages_of_the_first_guides_show_what_is_written(tmp_path: Path
 
     async with running(tmp_path, options=("--pages", str(pages))) as system:
         scores, book, van = [await opened(name) for name in ("scores.html", "book.html", "van.html")]
-        await run_writes(README, "/scores/42", system)
+        await run_writes(GET_STARTED, "/scores/42", system)
         await expect(scores.locator("#games li")).to_have_text(["Ajax 1:0 Porto"])
         await run_writes(README, "/book/ACME", system)
         await expect(book.locator("#book")).to_have_text("100.5  20\n----  \n99.4  310", use_inner_text=True)
@@ -69,7 +69,7 @@ async def test_the_pages_of_the_first_guides_show_what_is_written(tmp_path: Path
 def test_the_documentation_shows_the_examples_that_run() -> None:
     shown = {block.words[1]: f"{block.text}\n" for guide in (README, SDK) for block in files(guide)}
     assert [*shown] == [
-        *(f"examples/{name}" for name in ("scores.js", "book.js", "book.py")),
+        *(f"examples/{name}" for name in ("book.js", "book.py")),
         *(f"client/examples/{name}" for name in ("react/src/Load.tsx", "next/app/page.tsx")),
     ]
     assert shown == {name: (ROOT / name).read_text() for name in shown}

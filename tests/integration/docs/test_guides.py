@@ -33,6 +33,11 @@ INSTEAD: Final = {
     "make run": "diem up --pages examples",
     ". .venv/bin/activate": "true",
     "make spark": "true",
+    # Of this system alone.
+    "pkill -STOP -f '^diem websocket'": (
+        "kill -STOP $(diem status --json | python3 -c 'import json, sys;"
+        ' print(*(each["pid"] for each in json.load(sys.stdin)["processes"] if each["process"] == "websocket"))\')'
+    ),
     # What servers have recorded by then depends on the clock.
     "sleep 60": "python3 -m tests.support.recorded_visitors .diem/traffic/in",
     # They are those of the line above. It starts four programs, each of which imports everything.

@@ -103,8 +103,8 @@ def encode(frames: Sequence[Image.Image], shots: Sequence[Shot], out: Path) -> i
     sheet = Image.new("RGB", (frames[0].width, sum(frame.height for frame in frames)))
     for index, frame in enumerate(frames):
         sheet.paste(frame, (0, index * frame.height))
-    # Of the most different colours: the median cut loses the few pixels of an accent.
-    palette = sheet.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    # From the most different colours, as the median cut loses accents of few pixels, to the nearest of all.
+    palette = sheet.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
     first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     ends = [*(shot.at for shot in shots[1:]), shots[-1].at + LAST_S]
     durations = [round(1000 * (end - shot.at)) for shot, end in zip(shots, ends, strict=True)]

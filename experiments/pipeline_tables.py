@@ -47,7 +47,7 @@ def hour(spark: "SparkSession", number: int, events: int) -> "DataFrame":
         times = {"time": F.timestamp_millis(ms), "arrived": F.timestamp_millis(ms + 1000)}
         edge = F.concat(F.lit("websocket-"), F.col("k") % EDGES)
         return rows.withColumn("boot", F.format_string("%012x", F.col("k") % EDGES + 1)).withColumns(
-            {"edge": edge, "table": F.lit("events"), **fields, **times, **columns}
+            {"edge": edge, "kind": F.lit("events"), **fields, **times, **columns}
         )
 
     clients = spark.range(sessions).withColumnRenamed("id", "k")
@@ -107,7 +107,7 @@ def make(spark: "SparkSession", warehouse: Warehouse, events: int, first: int, a
         known = set(delta_table.committed_files(sink))
         staged, written = sink / delta_table.STAGING / str(number), Observation()
         rows = hour(spark, number, events).coalesce(2).observe(written, F.count(F.lit(1)).alias("rows"))
-        rows.write.partitionBy("table", "day").parquet(spark_path(staged))
+        rows.write.partitionBy("kind", "day").parquet(spark_path(staged))
         delta_table.commit(sink, staged, SOURCE, number, written.get["rows"])
         made[number] = [file for file in delta_table.committed_files(sink) if file not in known]
     for number in range(first, computed):
@@ -115,7 +115,7 @@ def make(spark: "SparkSession", warehouse: Warehouse, events: int, first: int, a
         staged = sink / delta_table.STAGING / str(number)
         linked = made[number + 24 * days]
         for file in linked:
-            folder = staged / f"table={file.table}" / f"day={file.day - timedelta(days)}"
+            folder = staged / f"kind={file.kind}" / f"day={file.day - timedelta(days)}"
             folder.mkdir(parents=True, exist_ok=True)
             os.link(file.path, folder / f"{number}-{file.path.name}")
         delta_table.commit(sink, staged, SOURCE, number, sum(file.rows for file in linked))

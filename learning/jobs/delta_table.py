@@ -36,11 +36,13 @@ PROPERTIES: Final = {
     "delta.dataSkippingNumIndexedCols": "0",
 }
 """Properties of every table."""
+KIND: Final = "kind"
+"""Column by which rows are partitioned before their day. Tables of earlier releases have and keep ``table``, which SQL
+must quote: Delta has no other name for it without other files."""
 DESCRIPTION: Final = (
-    "Recorded traffic: table=events has valid lines, table=quarantine all others (docs/traffic.md section 2). "
-    "Times are UTC. Events may repeat: id is unique."
+    "Recorded traffic: rows of the {column} events are valid lines, those of the {column} quarantine all others "
+    "(docs/traffic.md section 2). Times are UTC. Events may repeat: id is unique."
 )
-_PARTITIONED_BY: Final = ("table", "day")
 
 
 @dataclass(eq=False)
@@ -64,7 +66,8 @@ class CommittedFile(NamedTuple):
     size: int
     """Size in bytes when committed."""
     rows: int
-    table: str
+    kind: str
+    """``events`` or ``quarantine``."""
     day: date
 
 
@@ -149,29 +152,34 @@ def open_table(sink: Path) -> "DeltaTable":
         return table
 
 
-def committed_files(sink: Path, table: str | None = None) -> list[CommittedFile]:
+def kind_column(opened: "DeltaTable") -> str:
+    """Return the name of the partition column of kinds."""
+    return str(opened.metadata().partition_columns[0])
+
+
+def committed_files(sink: Path, kind: str | None = None) -> list[CommittedFile]:
     """Return the valid files, sorted by path; none without a log.
 
     Args:
         sink: the folder of a source in the warehouse.
-        table: restricts the files to one table.
+        kind: restricts the files to those of one kind of rows.
     """
     if not is_written(sink):
         return []
-    return sorted(file for file in files_of(open_table(sink), sink) if table is None or file.table == table)
+    return sorted(file for file in files_of(open_table(sink), sink) if kind is None or file.kind == kind)
 
 
 def files_of(opened: "DeltaTable", sink: Path) -> list[CommittedFile]:
     """Return the valid files in an opened version of the table, in any order."""
     added = opened.get_add_actions(flatten=True)
-    columns = ("path", "size_bytes", "num_records", "partition.table", "partition.day")
+    columns = ("path", "size_bytes", "num_records", f"partition.{kind_column(opened)}", "partition.day")
     values = (added.column(name).to_pylist() for name in columns)
     return [CommittedFile(sink / path, *others) for path, *others in zip(*values, strict=True)]
 
 
-def data_files(sink: Path, table: str | None = None) -> list[Path]:
+def data_files(sink: Path, kind: str | None = None) -> list[Path]:
     """Return the paths of :func:`committed_files`."""
-    return [file.path for file in committed_files(sink, table)]
+    return [file.path for file in committed_files(sink, kind)]
 
 
 def prepare(sink: Path, schema: str) -> None:
@@ -191,19 +199,20 @@ def prepare(sink: Path, schema: str) -> None:
             _delta_rs().DeltaTable.create(
                 str(sink),
                 wanted,
-                partition_by=list(_PARTITIONED_BY),
+                partition_by=[KIND, "day"],
                 name=sink.name,
-                description=DESCRIPTION,
+                description=DESCRIPTION.format(column=KIND),
                 configuration=PROPERTIES,
             )
         return
     table = open_table(sink)
-    known = {field.name for field in table.schema().fields}
+    # A column of a partition cannot be added.
+    known = {KIND, *(field.name for field in table.schema().fields)}
     if new := [field for field in wanted.fields if field.name not in known]:
         table.alter.add_columns(new)
-    if table.metadata().description != DESCRIPTION:
+    if table.metadata().description != (description := DESCRIPTION.format(column=kind_column(table))):
         table.alter.set_table_name(sink.name)
-        table.alter.set_table_description(DESCRIPTION)
+        table.alter.set_table_description(description)
 
 
 def is_committed(sink: Path, query: str, batch: int) -> bool:
@@ -217,7 +226,7 @@ def commit(sink: Path, staged: Path, query: str, batch: int, rows: int) -> None:
 
     Args:
         sink: the folder of the table.
-        staged: folder within it that Spark has written, partitioned as the table; removed.
+        staged: folder within it that Spark has written, partitioned by kind and day; removed.
         query: identity of the streaming query.
         batch: number of the batch.
         rows: number of rows that Spark has written.
@@ -230,31 +239,33 @@ def commit(sink: Path, staged: Path, query: str, batch: int, rows: int) -> None:
         with open_parquet(file) as opened:
             return int(opened.metadata.num_rows)
 
-    files = {file: count(file) for file in staged.glob("table=*/day=*/*.parquet")}
+    files = {file: count(file) for file in staged.glob(f"{KIND}=*/day=*/*.parquet")}
     if (found := sum(files.values())) != rows:
         raise RowsMissing(
             f"{found:,} of the {rows:,} rows of a batch are in {staged}, so nothing of it counts: do all workers have "
             "the warehouse at this path?"
         )
-    added: list[AddAction | RemoveAction] = [_move(file, count, staged, sink) for file, count in files.items()]
     table = open_table(sink)
+    column = kind_column(table)
+    added: list[AddAction | RemoveAction] = [_move(file, count, sink, column) for file, count in files.items()]
     lineage = json.dumps({"query": query, "batch": batch, "rows": rows})
     properties = _delta_rs().CommitProperties(
         custom_metadata={"userMetadata": lineage}, app_transactions=[_delta_rs().Transaction(query, batch)]
     )
-    table.create_write_transaction(added, "append", table.schema(), list(_PARTITIONED_BY), commit_properties=properties)
+    table.create_write_transaction(added, "append", table.schema(), [column, "day"], commit_properties=properties)
     shutil.rmtree(staged, ignore_errors=True)
 
 
-def _move(file: Path, rows: int, staged: Path, sink: Path) -> "AddAction":
+def _move(file: Path, rows: int, sink: Path, column: str) -> "AddAction":
     """Move a file to its place, under its unique name; return its entry in the log."""
-    parts = file.relative_to(staged).parts
-    placed = sink.joinpath(*parts)
+    kind, day = (folder.name.partition("=")[2] for folder in (file.parents[1], file.parent))
+    values: dict[str, Any] = {column: kind, "day": day}
+    path = "/".join((*(f"{name}={value}" for name, value in values.items()), file.name))
+    placed = sink / path
     placed.parent.mkdir(parents=True, exist_ok=True)
     file.rename(placed)
     status = placed.stat()
-    values: dict[str, Any] = dict(part.split("=", 1) for part in parts[:-1])
     modified_ms, statistics = status.st_mtime_ns // 1_000_000, json.dumps({"numRecords": rows})
     new = _delta_rs().transaction.AddAction
-    added: AddAction = new("/".join(parts), status.st_size, values, modified_ms, True, statistics)
+    added: AddAction = new(path, status.st_size, values, modified_ms, True, statistics)
     return added

@@ -24,7 +24,7 @@ from diem.errors import DiemError
 from diem.process.files import replace_file
 from learning.jobs import delta_table, tables
 from learning.jobs.checkpoint import begin_anew, query_id, remove_ingested
-from learning.jobs.delta_table import STAGING, RowsMissing
+from learning.jobs.delta_table import KIND, STAGING, RowsMissing
 from learning.jobs.maintenance import maintain
 from learning.jobs.sources import TrafficSource
 from learning.jobs.spark_options import spark_path
@@ -170,7 +170,7 @@ class BatchWriter:
 
 
 def _stage(rows: DataFrame, folder: Path) -> None:
-    rows.write.mode("append").partitionBy("table", "day").parquet(spark_path(folder))
+    rows.write.mode("append").partitionBy(KIND, "day").parquet(spark_path(folder))
 
 
 def _start(spark: SparkSession, source: TrafficSource, writer: BatchWriter, follow_s: float | None) -> StreamingQuery:

@@ -11,13 +11,13 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from learning.jobs.delta_table import RETENTION_H, CommittedFile, files_of, is_written, open_table
+from learning.jobs.delta_table import RETENTION_H, CommittedFile, files_of, is_written, kind_column, open_table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 MIN_FILES: Final = 8
-"""Number of small files of one table and day from which they are merged."""
+"""Number of small files of one kind and day from which they are merged."""
 SMALL_BYTES: Final = 64 << 20
 """Size from which a file is not merged."""
 MAX_EXPIRED_DAYS: Final = 3
@@ -38,11 +38,11 @@ def maintain(sink: Path, today: date, keep_days: int | None = None) -> int:
     table = open_table(sink)
     if keep_days is not None:
         _expire(table, sink, today - timedelta(days=keep_days))
-    fewer, faults = 0, list[Exception]()
-    for name, day in _compactable(files_of(table, sink), today):
+    fewer, faults, column = 0, list[Exception](), kind_column(table)
+    for kind, day in _compactable(files_of(table, sink), today):
         try:
             done = table.optimize.compact(
-                partition_filters=[("table", "=", name), ("day", "=", day.isoformat())], target_size=SMALL_BYTES
+                partition_filters=[(column, "=", kind), ("day", "=", day.isoformat())], target_size=SMALL_BYTES
             )
         except Exception as error:  # noqa: BLE001  # one unreadable day must not keep the others from being compacted
             faults.append(error)
@@ -62,6 +62,6 @@ def _expire(table: "DeltaTable", sink: Path, first: date) -> None:
 
 
 def _compactable(files: Iterable[CommittedFile], today: date) -> list[tuple[str, date]]:
-    """Return the tables and days with many small files."""
-    small = Counter((file.table, file.day) for file in files if file.day < today and file.size < SMALL_BYTES)
+    """Return the kinds and days with many small files."""
+    small = Counter((file.kind, file.day) for file in files if file.day < today and file.size < SMALL_BYTES)
     return sorted(key for key, count in small.items() if count >= MIN_FILES)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from diem.protocol.traffic import CANONICAL, MAX_EVENT_BYTES, Accessed, BadEvent, TrafficEvent, Type
-from learning.jobs.delta_table import CommittedFile, committed_files
+from learning.jobs.delta_table import KIND, CommittedFile, committed_files
 from learning.jobs.executors import require_proof
 from learning.jobs.spark_options import spark_path
 from learning.jobs.warehouse import EVENTS, QUARANTINE, Warehouse
@@ -45,7 +45,7 @@ SCHEMA: Final = (
     "id string, type string, edge string, boot string, number bigint, time timestamp, arrived timestamp, "
     "client string, connection string, endpoints array<string>, since timestamp, until timestamp, "
     f"updates {_UPDATES}, requests {_REQUESTS}, unknown array<string>, sharers bigint, "
-    "raw string, reason string, source string, table string, day date"
+    "raw string, reason string, source string, kind string, day date"
 )
 """Schema of both tables: the other table's columns are null; the last two are in the files' paths."""
 MAX_RAW_CHARS: Final = 4096
@@ -93,7 +93,7 @@ def _rows(lines: DataFrame, row: Column) -> DataFrame:
         | {
             "raw": F.when(~is_event, F.substring(line, 1, MAX_RAW_CHARS)),
             "source": F.when(~is_event, F.col("source")),
-            "table": F.when(is_event, F.lit(EVENTS)).otherwise(F.lit(QUARANTINE)),
+            KIND: F.when(is_event, F.lit(EVENTS)).otherwise(F.lit(QUARANTINE)),
             "day": F.to_date(F.when(is_event, times["time"]).otherwise(F.col("arrived"))),
         }
     ).select(*_COLUMNS)
@@ -178,7 +178,7 @@ def event_files(warehouse: Warehouse) -> list[CommittedFile]:
 
 def events(spark: SparkSession, warehouse: Warehouse, files: Iterable[CommittedFile] | None = None) -> DataFrame:
     """Return the table ``events``, with repeats: of all sources, or some of :func:`event_files`."""
-    return _table(spark, warehouse, event_files(warehouse) if files is None else files).select(*EVENT_COLUMNS)
+    return _read(spark, event_files(warehouse) if files is None else files).select(*EVENT_COLUMNS)
 
 
 def confirmed_names() -> Column:
@@ -196,17 +196,17 @@ def quarantine(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
     """Return the table ``quarantine`` of all sources."""
     sinks = [warehouse.sink(source) for source in warehouse.sources()]
     files = [file for sink in sinks for file in committed_files(sink, QUARANTINE)]
-    return _table(spark, warehouse, files).select(*QUARANTINE_COLUMNS)
+    return _read(spark, files).select(*QUARANTINE_COLUMNS)
 
 
-def _table(spark: SparkSession, warehouse: Warehouse, files: Iterable[CommittedFile]) -> DataFrame:
-    """Read files, with the columns that are in their paths."""
-    of_sinks = defaultdict[Path, list[str]](list)
+def _read(spark: SparkSession, files: Iterable[CommittedFile]) -> DataFrame:
+    """Read files of one kind, with the day in their paths. The column of kinds is null: its name may be another."""
+    of_folders = defaultdict[Path, list[str]](list)
     for file in files:
-        of_sinks[warehouse.root / file.path.relative_to(warehouse.root).parts[0]].append(spark_path(file.path))
+        of_folders[file.path.parents[1]].append(spark_path(file.path))
     frames = [
-        spark.read.schema(SCHEMA).option("basePath", spark_path(sink)).parquet(*paths)
-        for sink, paths in of_sinks.items()
+        spark.read.schema(SCHEMA).option("basePath", spark_path(folder)).parquet(*paths)
+        for folder, paths in of_folders.items()
     ]
     # A frame made from rows here, even without any, would start a Python worker in each job.
     return reduce(DataFrame.unionByName, frames) if frames else spark.createDataFrame([], SCHEMA)

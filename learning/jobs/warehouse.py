@@ -137,9 +137,9 @@ def _of_tables(sink: Path) -> tuple[int, int, int, Mapping[str, int]] | tuple[No
     if importlib.util.find_spec("deltalake") is None:
         return None, None, None, None
     files = committed_files(sink)
-    events = sum(file.rows for file in files if file.table == EVENTS)
+    events = sum(file.rows for file in files if file.kind == EVENTS)
     # The reasons in a manually removed file are lost.
-    quarantine = [file.path for file in files if file.table == QUARANTINE and file.path.exists()]
+    quarantine = [file.path for file in files if file.kind == QUARANTINE and file.path.exists()]
     return len(files), sum(file.size for file in files), events, _count_reasons(quarantine)
 
 

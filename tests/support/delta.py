@@ -21,26 +21,26 @@ QUERY: Final = "one query"
 
 def schema(*more: str) -> str:
     """Return the schema in JSON, with further columns of text."""
-    types = {**dict.fromkeys((*COLUMNS, *more), "string"), "table": "string", "day": "date"}
+    types = {**dict.fromkeys((*COLUMNS, *more), "string"), "kind": "string", "day": "date"}
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
     return json.dumps({"type": "struct", "fields": fields})
 
 
 def event(name: str, day: date, client: str | None = None) -> dict[str, Any]:
     """Return a row of the table of events."""
-    return {"id": name, "client": client, "table": EVENTS, "day": day}
+    return {"id": name, "client": client, "kind": EVENTS, "day": day}
 
 
 def bad(raw: str, day: date) -> dict[str, Any]:
     """Return a row of the quarantine."""
-    return {"raw": raw, "reason": "not JSON", "table": QUARANTINE, "day": day}
+    return {"raw": raw, "reason": "not JSON", "kind": QUARANTINE, "day": day}
 
 
 def stage(sink: Path, rows: Iterable[Mapping[str, Any]], *more: str) -> Path:
     """Write files as Spark does for a batch; return their folder."""
     folder, parts = sink / STAGING / uuid.uuid4().hex, defaultdict[Path, list[Mapping[str, Any]]](list)
     for row in rows:
-        parts[folder / f"table={row['table']}" / f"day={row['day']}"].append(row)
+        parts[folder / f"kind={row['kind']}" / f"day={row['day']}"].append(row)
     for part, own in parts.items():
         part.mkdir(parents=True)
         columns = {name: pa.array([row.get(name) for row in own], pa.string()) for name in (*COLUMNS, *more)}

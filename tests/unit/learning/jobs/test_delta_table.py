@@ -11,7 +11,16 @@ pytest.importorskip("deltalake")
 import deltalake
 
 from learning.jobs import delta_table
-from learning.jobs.delta_table import DESCRIPTION, STAGING, RowsMissing, committed_files, data_files, is_committed
+from learning.jobs.delta_table import (
+    DESCRIPTION,
+    PROPERTIES,
+    STAGING,
+    RowsMissing,
+    committed_files,
+    data_files,
+    is_committed,
+)
+from learning.jobs.maintenance import MIN_FILES, maintain
 from learning.jobs.warehouse import EVENTS, QUARANTINE
 from tests.support.delta import QUERY, bad, event, ids, schema, stage, write
 
@@ -26,7 +35,7 @@ def test_both_tables_of_a_batch_are_in_one_commit_with_its_number(tmp_path: Path
     write(tmp_path, 0, [event("a", DAY), event("b", LATER), event("c", LATER), bad("x", LATER)])
     assert delta_table.open_table(tmp_path).version() == before + 1
     found = committed_files(tmp_path)
-    assert [(file.table, file.day, file.rows) for file in found] == [
+    assert [(file.kind, file.day, file.rows) for file in found] == [
         (EVENTS, DAY, 1),
         (EVENTS, LATER, 2),
         (QUARANTINE, LATER, 1),
@@ -39,15 +48,34 @@ def test_both_tables_of_a_batch_are_in_one_commit_with_its_number(tmp_path: Path
     assert json.loads(last["userMetadata"]) == {"query": QUERY, "batch": 0, "rows": 4}
 
 
+def former(sink: Path) -> None:
+    """Create the table as earlier releases did."""
+    fields = deltalake.Schema.from_json(schema().replace('"kind"', '"table"'))
+    deltalake.DeltaTable.create(str(sink), fields, partition_by=["table", "day"], configuration=PROPERTIES)
+
+
 def test_tables_have_a_name_and_a_description_those_of_earlier_releases_too(tmp_path: Path) -> None:
-    sink = tmp_path / "files-1"
-    fields = deltalake.Schema.from_json(schema())
-    deltalake.DeltaTable.create(str(sink), fields, partition_by=["table", "day"])
-    for _ in range(2):
-        delta_table.prepare(sink, schema())
-        found = delta_table.open_table(sink)
-        assert (found.metadata().name, found.metadata().description) == ("files-1", DESCRIPTION)
-        assert found.version() == 2, "the second time, nothing is left to do"
+    for column, create in (("kind", lambda sink: delta_table.prepare(sink, schema())), ("table", former)):
+        sink = tmp_path / column
+        create(sink)
+        versions = []
+        for _ in range(2):
+            delta_table.prepare(sink, schema())
+            found = delta_table.open_table(sink)
+            versions.append(found.version())
+            assert (found.metadata().name, found.metadata().description) == (column, DESCRIPTION.format(column=column))
+        assert versions[0] == versions[1], "the second time, nothing is left to do"
+
+
+def test_a_table_of_an_earlier_release_keeps_the_name_of_its_partition_column_and_is_continued(tmp_path: Path) -> None:
+    former(tmp_path)
+    for number in range(MIN_FILES):
+        write(tmp_path, number, [event(f"{number}", DAY), bad("x", LATER)])
+    assert ids(tmp_path) == [f"{number}" for number in range(MIN_FILES)]
+    assert maintain(tmp_path, LATER) == MIN_FILES - 1
+    (merged,) = committed_files(tmp_path, EVENTS)
+    assert (merged.rows, merged.path.parent) == (MIN_FILES, tmp_path / "table=events" / f"day={DAY}")
+    assert delta_table.open_table(tmp_path).metadata().partition_columns == ["table", "day"]
 
 
 def test_a_batch_without_rows_is_committed(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ def test_many_small_files_of_a_past_day_become_one(tmp_path: Path) -> None:
         write(tmp_path, number, [*rows, *few, bad(f"bad {number}", PAST)])
     before, names = data_files(tmp_path), ids(tmp_path)
     assert maintain(tmp_path, TODAY) == 2 * (MIN_FILES - 1)
-    files = {(file.table, file.day): 0 for file in committed_files(tmp_path)}
+    files = {(file.kind, file.day): 0 for file in committed_files(tmp_path)}
     for file in committed_files(tmp_path):
-        files[file.table, file.day] += 1
+        files[file.kind, file.day] += 1
     assert files == {
         (EVENTS, PAST): 1,
         (QUARANTINE, PAST): 1,

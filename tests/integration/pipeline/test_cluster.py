@@ -1,6 +1,7 @@
 """On a standalone cluster, whose executors are processes of their own, results are those of one machine."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,10 +26,10 @@ from learning.statistics.model import window_json
 from learning.statistics.reference import Arrival
 from tests.integration.pipeline import cluster_driver
 from tests.integration.pipeline.cluster_driver import COSTS, OPTIONS, PLACEMENT, WINDOW
-from tests.integration.pipeline.spark_cluster import Cluster, spark_cluster
 from tests.support.delta import being_written, ids
 from tests.support.patience import PATIENCE_S
 from tests.support.required import in_cluster, unavailable
+from tests.support.spark_cluster import Cluster, spark_cluster
 from tests.support.traffic import generated, write
 
 pytestmark = [
@@ -39,6 +40,7 @@ pytestmark = [
 WITHIN_S = 10 * PATIENCE_S
 FILES = 110
 """Two batches."""
+INTERRUPTED = 130
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,13 @@ class Run:
     @property
     def said(self) -> str:
         return self._log.read_text()
+
+    def until_said(self, process: "subprocess.Popen[bytes]", text: str) -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while text not in self.said:
+            assert process.poll() is None, self.said
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.05)
 
     def ends(self, process: "subprocess.Popen[bytes]") -> int:
         try:
@@ -141,6 +150,29 @@ def test_results_are_those_of_one_machine_although_a_driver_and_an_executor_are_
     made = plan(from_events((encode(event) for event, _ in arrivals), WINDOW), OPTIONS, COSTS)
     assert (cluster.shared / PLACEMENT).read_bytes() == made.placement.tobytes()
     assert len(set(made.placement.tolist())) > 1
+
+
+def test_a_run_without_a_free_executor_says_so_and_can_be_interrupted(cluster: Cluster) -> None:
+    first, second = (Run(cluster, cluster.shared / name) for name in ("first", "second"))
+    follower = first.diem("--follow")
+    try:
+        first.until_said(follower, "reading 0 files")
+        waiting = second.diem()
+        second.until_said(waiting, f"waiting for executors of {cluster.master}: ")
+        waiting.send_signal(signal.SIGINT)
+        assert second.ends(waiting) == INTERRUPTED, second.said
+        assert "Traceback" not in second.said
+    finally:
+        follower.send_signal(signal.SIGINT)
+        assert first.ends(follower) == 0, first.said
+
+
+def test_a_setting_that_java_refuses_ends_a_run_with_one_line(cluster: Cluster) -> None:
+    run = Run(cluster, cluster.shared / "third")
+    logged = ("--conf", "spark.eventLog.enabled=true", "--conf", "spark.eventLog.dir=file:/nowhere")
+    assert run.ends(run.diem("--source", "none", "--master", "local[1]", *logged)) == 1
+    *begun, error = run.said.splitlines()
+    assert (begun, "/nowhere" in error) == (["starting Spark"], True), run.said
 
 
 def record(run: Run) -> list[Arrival]:

@@ -109,8 +109,8 @@ def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
     if (folder / WINDOW_FILE).is_file():
         return _from_statistics(folder)
     warehouse = warehouse_at(request.warehouse, folder)
-    if request.window is None and (found := all_statistics(warehouse)):
-        return _from_statistics(found[-1])
+    if request.window is None and (found := _from_latest(warehouse)) is not None:
+        return found
     window = request.window or HOUR_MS
     if request.spark or (request.spark is None and warehouse.sources()):
         return _from_statistics(_run_pipeline(warehouse, window, terminal, request.settings))
@@ -127,6 +127,17 @@ def _run_pipeline(warehouse: Warehouse, window: Window | int, terminal: Terminal
     return found
 
 
+def _from_latest(warehouse: Warehouse, attempts: int = 3) -> PlanningInput | None:
+    """Read the latest statistics, if any; again if a pipeline that follows has replaced them meanwhile."""
+    try:
+        found = all_statistics(warehouse)
+        return _from_statistics(found[-1]) if found else None
+    except BadStatistics:
+        if attempts == 1:
+            raise
+        return _from_latest(warehouse, attempts - 1)
+
+
 def _from_statistics(folder: Path) -> PlanningInput:
     if importlib.util.find_spec("pyarrow") is None:
         raise NoPlanner("pyarrow")
@@ -141,6 +152,8 @@ def _from_statistics(folder: Path) -> PlanningInput:
             )
         read = instance.read_statistics(folder)
         consumed, discarded = instance.read_waste(folder)
+        if read_window(folder) != window:
+            raise BadStatistics(folder, "they were replaced while they were read")
         return PlanningInput(
             read,
             str(window["from"]),

@@ -135,6 +135,25 @@ def test_statistics_with_a_missing_figure_are_named(tmp_path: Path, monkeypatch:
         read_input(PlanRequest(tmp_path), QUIET)
 
 
+def test_statistics_that_are_replaced_while_they_are_read_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "warehouse" / "statistics" / "current"
+    folder.mkdir(parents=True)
+    names, days = ("sets", "events", "clients", "twins", "active_minutes"), ["2026-01-03", "2026-01-02"]
+
+    def replace(_folder: Path | None = None) -> None:
+        if days:
+            window = {"from": "2026-01-01", "to": days.pop(), **dict.fromkeys(names, 1)}
+            (folder / "window.json").write_text(json.dumps(window))
+
+    replace()
+    monkeypatch.setattr("learning.placement.instance.read_statistics", replace)
+    monkeypatch.setattr("learning.placement.instance.read_waste", lambda _folder: (0, 0))
+    assert read_input(PlanRequest(tmp_path), QUIET).end == "2026-01-03"
+    assert not days
+
+
 def test_computed_statistics_are_used_whatever_others_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed, later, seen = tmp_path / "computed", tmp_path / "warehouse" / "statistics" / "later", list[Path]()
     later.mkdir(parents=True)

@@ -113,8 +113,9 @@ def run(
 
 CURRENT: Final = "current"
 """Name of statistics that following replaces, until the end of their window."""
-_BUSY_SHARE: Final = 0.1
-"""Largest share of the time that statistics are computed while following."""
+_BUSY_SHARE: Final = 1 / 3
+"""Largest share of the time that statistics are computed while following. A plan has a change after two or three of
+them, because it learns from the windows before the latest: with a tenth, 20 s of work were 7 to 10 minutes."""
 
 
 def _follow(

@@ -29,7 +29,7 @@ def here(tmp_path: Path) -> Warehouse:
 
 
 def computing(here: Warehouse, clock: Clock, ends: list[int]) -> "Callable[[Window | int, str | None], Path]":
-    """Write the window that ends with each of ``ends``, 6 s later."""
+    """Write the window that ends with each of ``ends``, 20 s later."""
 
     def compute(window: Window | int, name: str | None) -> Path:
         assert (window, name) == (HOUR_MS, CURRENT)
@@ -38,13 +38,13 @@ def computing(here: Warehouse, clock: Clock, ends: list[int]) -> "Callable[[Wind
         folder, end = here.statistics / CURRENT, ends.pop(0)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / WINDOW_FILE).write_text(json.dumps({"from": iso(end - HOUR_MS), "to": iso(end)}))
-        clock.now += 6
+        clock.now += 20
         return folder
 
     return compute
 
 
-def test_statistics_take_a_tenth_of_the_time_and_are_kept_once_a_window(here: Warehouse) -> None:
+def test_statistics_take_a_third_of_the_time_and_are_kept_once_a_window(here: Warehouse) -> None:
     clock, shown, numbers = Clock(), list[int](), count()
     ends = [BEGIN + minutes * MINUTE for minutes in (60, 61, 119, 120, 121)]
     on_batch = _follow(here, WindowOptions(HOUR_MS, None), computing(here, clock, ends), shown.append, clock)  # type: ignore[arg-type]  # batches are only shown

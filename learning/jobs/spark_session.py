@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,11 +85,15 @@ class SparkFailed(DiemError):
         return f"{self.what}{f' (its log: {self.log})' if self.log else ''}"
 
 
-def spark_session(options: SparkOptions) -> SparkSession:
+def spark_session(options: SparkOptions, launched: Callable[[], None] = lambda: None) -> SparkSession:
     """Start the JVM, or return the running session (whatever its options). Takes about 4 s.
 
     Not thread-safe: during the start it changes this process's working directory, environment and standard error,
     inherited by the JVM.
+
+    Args:
+        options: those of the session.
+        launched: called when the JVM runs, with standard error as before; executors are waited for then.
 
     Raises:
         SparkFailed: the JVM does not start.
@@ -104,6 +108,10 @@ def spark_session(options: SparkOptions) -> SparkSession:
         builder = builder.config(key, value)
     try:
         with _jvm_environment(options, local=is_local(settings["spark.master"])):
+            with _standard_error_to(options.scratch / "jvm.log"):
+                conf = pyspark.SparkConf().setAll(list(settings.items()))
+                pyspark.SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001  # starts the JVM alone
+            launched()
             return builder.getOrCreate()
     except (PySparkRuntimeError, OSError) as error:
         raise SparkFailed(f"Spark's JVM did not start: {str(error).splitlines()[0]}", options.log) from error
@@ -141,7 +149,7 @@ def adapt_to_size(spark: SparkSession, size: int) -> None:
 
 
 @contextlib.contextmanager
-def open_spark(options: SparkOptions) -> Iterator[SparkSession]:
+def open_spark(options: SparkOptions, launched: Callable[[], None] = lambda: None) -> Iterator[SparkSession]:
     """Start a session and stop it at the end; see :func:`spark_session`.
 
     Raises:
@@ -151,7 +159,7 @@ def open_spark(options: SparkOptions) -> Iterator[SparkSession]:
     # proxies of Java objects are finalised.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_ours)
-    spark = spark_session(options)
+    spark = spark_session(options, launched)
     # So does the accumulators' thread, the first to notice the JVM's end.
     spark.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]  # noqa: SLF001
     try:
@@ -174,7 +182,7 @@ def _is_ours(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def _jvm_environment(options: SparkOptions, *, local: bool) -> Iterator[None]:
-    """Set up the JVM's environment: Spark puts ``artifacts`` in its working directory and prints a banner to stderr."""
+    """Set up the JVM's environment: Spark puts ``artifacts`` in its working directory."""
     given = {"PYSPARK_PYTHON": sys.executable}
     if local:
         given["SPARK_LOCAL_IP"] = LOOPBACK
@@ -186,7 +194,7 @@ def _jvm_environment(options: SparkOptions, *, local: bool) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
     try:
-        with contextlib.chdir(options.scratch), _standard_error_to(options.scratch / "jvm.log"):
+        with contextlib.chdir(options.scratch):
             yield
     finally:
         for name, value in before.items():
@@ -198,6 +206,7 @@ def _jvm_environment(options: SparkOptions, *, local: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standard_error_to(file: Path) -> Iterator[None]:
+    """Let a process that is started have a file as standard error: Spark prints a banner there."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -200,8 +200,8 @@ def _spark(
             options = SparkOptions(scratch, settings, jars, command)
             master = master_of(settings, spark_session.given_settings())
             with ExitStack() as opened:
-                with _wait_shown(terminal, master):
-                    spark = opened.enter_context(spark_session.open_spark(options))
+                with _wait_shown(terminal, master) as begin:
+                    spark = opened.enter_context(spark_session.open_spark(options, begin))
                     proof = opened.enter_context(executors.prepared_executors(spark, scratch, here.root))
                 if (page := spark.sparkContext.uiWebUrl) is not None:
                     terminal.info(f"Spark's page: {page}")
@@ -211,14 +211,15 @@ def _spark(
 
 
 @contextmanager
-def _wait_shown(terminal: Terminal, master: str) -> Iterator[None]:
-    """Warn of a cluster without free executors after :data:`_SHOWN_AFTER_S`: Spark waits for them without a word."""
+def _wait_shown(terminal: Terminal, master: str) -> Iterator[Callable[[], None]]:
+    """Yield a function that begins a wait, and warn of a cluster without free executors after :data:`_SHOWN_AFTER_S`.
+
+    Spark waits for them without a word.
+    """
     text = f"waiting for executors of {master}: its page shows if other applications have them (Ctrl-C ends the wait)"
     timer = threading.Timer(_SHOWN_AFTER_S, terminal.warn, (text,))
-    if not is_local(master):
-        timer.start()
     try:
-        yield
+        yield (lambda: None) if is_local(master) else timer.start
     finally:
         timer.cancel()
 

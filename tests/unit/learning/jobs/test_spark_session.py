@@ -15,9 +15,7 @@ from learning.jobs.spark_session import SparkFailed, open_spark, scratch_folder
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     context = SimpleNamespace(_accumulatorServer=SimpleNamespace())
-    monkeypatch.setattr(
-        spark_session, "spark_session", lambda _options: SimpleNamespace(sparkContext=context, stop=int)
-    )
+    monkeypatch.setattr(spark_session, "spark_session", lambda *_: SimpleNamespace(sparkContext=context, stop=int))
 
 
 def raised(error: Exception) -> Exception:

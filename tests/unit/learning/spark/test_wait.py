@@ -22,14 +22,16 @@ def test_a_wait_is_shown_when_its_time_has_come(monkeypatch: pytest.MonkeyPatch)
     assert pipeline._SHOWN_AFTER_S == 5.0
     monkeypatch.setattr(pipeline, "_SHOWN_AFTER_S", 0.0)
     warned = SimpleQueue[str]()
-    with _wait_shown(SimpleNamespace(warn=warned.put), MASTER):  # type: ignore[arg-type]  # it only warns
+    with _wait_shown(SimpleNamespace(warn=warned.put), MASTER) as begin:  # type: ignore[arg-type]  # it only warns
+        begin()
         assert warned.get(timeout=PATIENCE_S).startswith(f"waiting for executors of {MASTER}: ")
 
 
 @pytest.mark.parametrize(("master", "begun"), [(MASTER, 1), ("local[2]", 0), ("local", 0)])
 def test_executors_in_time_end_the_wait(monkeypatch: pytest.MonkeyPatch, master: str, begun: int) -> None:
     monkeypatch.setattr(pipeline, "_SHOWN_AFTER_S", 1000 * PATIENCE_S)
-    with _wait_shown(Terminal(quiet=True), master):
+    with _wait_shown(Terminal(quiet=True), master) as begin:
+        begin()
         assert len(waits()) == begun
         ended = waits()
     for each in ended:

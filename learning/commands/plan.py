@@ -20,7 +20,7 @@ from deploy.clients.metadata import PlanStatus
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from deploy.topology.kafka_users import KafkaUser
-from diem.kafka.config import PARTITIONS, KafkaOptions
+from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle, log
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Head, PartitionMap
@@ -41,6 +41,7 @@ from learning.planning.context import (
 )
 from learning.planning.intervals import COLUMNS, COMBINED
 from learning.planning.traffic_input import NoTrafficToPlan, require_planner
+from learning.sizing.even import choose_count, planned_sizes
 
 
 def register(cli: typer.Typer) -> None:
@@ -194,8 +195,8 @@ def _interval_file(from_csv: Path | None, from_log: Path | None, mapping: str | 
 
 
 def _without_system(servers: tuple[int, ...] | None) -> Snapshot:
-    """Return a topic that is as large as DIEM begins with, placed by the hash."""
-    return Snapshot(PartitionMap(Head(max((PARTITIONS, *(servers or ()))), 0)), {})
+    """Return a new topic for these numbers of servers, placed by the hash."""
+    return Snapshot(PartitionMap(Head(choose_count(planned_sizes(*(servers or ()))), 0)), {})
 
 
 def _kafka(state: StateDir, kafka: Mapping[str, object]) -> KafkaOptions | None:

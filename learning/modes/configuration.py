@@ -1,13 +1,16 @@
 """The scaling modes as distinguished by the model, and the numbers of their processes."""
 
+import functools
 import math
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from learning.sizing.even import choose_count, planned_sizes
+
 MAX_SERVERS: Final = 64
 """Maximum number of servers of one ``diem up``, over all clones."""
 PARTITIONS: Final = 12
-"""Partitions of the updates topic, unless there are more servers."""
+"""Partitions of the updates topic, unless another number is given."""
 
 
 class Configuration(StrEnum):
@@ -66,13 +69,18 @@ class Size(NamedTuple):
 
     @property
     def partitions(self) -> int:
-        """Partitions with which every server has equally many: the least multiple from the default."""
-        return self.servers * math.ceil(PARTITIONS / self.servers) if self.servers > PARTITIONS else PARTITIONS
+        """Partitions of a new topic for this number of servers."""
+        return _partitions(self.servers)
 
     @property
     def largest_share(self) -> float:
         """Share of the partitions on the fullest server of a clone."""
         return math.ceil(self.partitions / self.servers) / self.partitions
+
+
+@functools.cache
+def _partitions(servers: int) -> int:
+    return choose_count(planned_sizes(servers))
 
 
 def up_arguments(configuration: Configuration, size: Size, brokers: int = 1) -> tuple[str, ...]:

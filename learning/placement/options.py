@@ -67,6 +67,8 @@ class PlanOptions:
     """Expected lifetime of a plan, over which the cost of moves is spread."""
     hold_out: float = 0.2
     """Share of the clients held out, for whom a plan made from the others is evaluated, in turn; 0 for none."""
+    sizes: tuple[int, ...] = ()
+    """Numbers of servers to choose a number of partitions for, where the topic's is uneven; none: ``servers``."""
 
     def __post_init__(self) -> None:
         if not self.servers or min(self.servers) < 1:

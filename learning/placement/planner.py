@@ -12,11 +12,11 @@ from learning.costs import Costs
 from learning.placement import exact, hot, report
 from learning.placement.admission import relieve
 from learning.placement.backend import Backend
-from learning.placement.baselines import Infeasible, lpt
+from learning.placement.baselines import Infeasible
 from learning.placement.blocks import Floats, Mask, Parts
 from learning.placement.instance import Instance
 from learning.placement.multilevel import KICKED_VERTICES, Search, search_placement
-from learning.placement.objective import ROUNDING, balance, migration_cost, part_loads, server_of_endpoint
+from learning.placement.objective import ROUNDING, migration_cost, part_loads, server_of_endpoint
 from learning.placement.options import PlanOptions, Problem, search_views
 from learning.placement.publish import (
     EvaluatedPlacement,
@@ -30,7 +30,7 @@ from learning.placement.publish import (
 from learning.placement.refine import Movement, perturb, refine
 from learning.placement.relabel import relabel
 from learning.sizing import solver
-from learning.sizing.even import COMPOSITE_COUNTS
+from learning.sizing.even import choose_count, is_even_enough
 
 CORE_US_PER_S: Final = 1_000_000
 """CPU time of the one core that a server can use."""
@@ -201,7 +201,7 @@ def solve(problem: Problem) -> tuple[Parts, int]:
 def _solve_with(problem: Problem, must: Mask) -> tuple[Parts, int]:
     """Return a placement from scratch with a hot set that contains ``must``, and its number of partitions."""
     options, load = problem.options, problem.load(must)[~must]
-    leaves = options.partitions or choose_partitions(load, options.servers, options.current_partitions, options.epsilon)
+    leaves = options.partitions or choose_partitions(load, options)
     tight = replace(problem, options=options.with_margin)
     placement = _solve(tight, must, leaves)
     if options.margin > 0 and _overload(tight, placement, leaves) > 0:
@@ -278,20 +278,17 @@ def _check_balance(problem: Problem, placement: Parts, leaves: int) -> None:
     raise Infeasible(problem.instance.endpoints[endpoint], reason, reached - 1)
 
 
-def choose_partitions(load: Floats, servers: Sequence[int], least: int, epsilon: float) -> int:
-    """Return the fewest partitions whose ranges are within ``epsilon`` of even load on all planned ``servers``.
+def choose_partitions(load: Floats, options: PlanOptions) -> int:
+    """Return the present number of partitions if the planned servers share it evenly, else that of a new topic.
 
-    Evaluated with the real loads, distributed over the leaves by LPT, so that both servers with one more partition and
-    endpoints that are heavy for a leaf count. Without such a number, the best balanced one. All within
-    ``partition_bounds``.
+    Within ``partition_bounds``; a topic only grows.
     """
-    worst: dict[int, float] = {}
-    for count in _partition_counts(*partition_bounds(load, servers, least)):
-        part = lpt(load, count)
-        worst[count] = max(balance(load, server_of_endpoint(part, count, each), each) for each in servers)
-        if worst[count] <= 1 + epsilon:
-            return count
-    return min(worst, key=lambda count: (round(worst[count], 3), count))
+    present, servers = options.current_partitions, options.servers
+    together = servers if len(set(servers)) > 1 else ()
+    fewest, most = partition_bounds(load, servers, present)
+    if fewest == present and is_even_enough(present, servers, together):
+        return present
+    return min(choose_count(options.sizes or servers, fewest, most, present, together), most)
 
 
 def partition_bounds(load: Floats, servers: Sequence[int], least: int) -> tuple[int, int]:
@@ -304,12 +301,6 @@ def partition_bounds(load: Floats, servers: Sequence[int], least: int) -> tuple[
     bounds = solver.solve(workload, SMALLEST_CLUSTER)
     most = max(least, min(bounds.most or MAX_PARTITIONS, MAX_PARTITIONS))
     return min(max(least, bounds.fewest), most), most
-
-
-def _partition_counts(least: int, most: int) -> Iterator[int]:
-    yield least
-    largest = min(most, max(8 * least, COMPOSITE_COUNTS[0]))
-    yield from (count for count in COMPOSITE_COUNTS if least < count <= largest)
 
 
 def warm_start(problem: Problem, current: Parts, *, uneven: bool) -> Parts:

@@ -35,6 +35,7 @@ from learning.planning import render
 from learning.planning.context import PlanRequest, RunningSystem
 from learning.planning.traffic_input import PlanningInput, read_input
 from learning.recommend.advice import cheaper_mode
+from learning.sizing.even import choose_count, planned_sizes
 from learning.statistics.model import duplicate_recorders_warning
 from metadata.plans.plan import Plan, encode, overfull
 
@@ -74,6 +75,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
     servers = request.servers or ((there,) if there else ())
     if not servers:
         raise DiemError("there is no server to plan for now: name --servers")
+    sizes = planned_sizes(*servers)
     partitions = count_partitions(now)
     if request.partitions is not None and request.partitions < partitions:
         raise typer.BadParameter(f"the topic has {partitions} partitions already, and a topic only grows")
@@ -83,6 +85,7 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
     options = PlanOptions(
         servers=servers,
         seed=request.seed,
+        sizes=sizes,
         partitions=request.partitions,
         current_partitions=partitions,
         hot_budget=request.hot_budget,
@@ -132,6 +135,8 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
             "pays": outcome.pays,
             "why": outcome.why,
             "compared": compares,
+            "partitions_before": partitions,
+            "partitions_of_new_log": choose_count(sizes),
             "obstacle": None if outcome.saves else _obstacle(outcome, options, search if compares else None),
             "there": there,
             "source": traffic.source,

@@ -93,7 +93,7 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
     moves, hot = report["moves"], report["hot"]
     yield (
         f"{moves['endpoints']:,} of {amount(moves['of'], 'endpoint')} would move, "
-        f"with {percent(moves['subscriptions'])} of the subscriptions; {report['partitions']} partitions"
+        f"with {percent(moves['subscriptions'])} of the subscriptions; {_partitions(report)}"
     )
     if hot["endpoints"]:
         more = ", ..." if hot["endpoints"] > len(hot["names"]) else ""
@@ -107,6 +107,14 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
     yield from _savings(report)
     yield from _comparison(report)
     yield _effect_in_mode(report)
+
+
+def _partitions(report: Mapping[str, Any]) -> str:
+    count = report["partitions"]
+    before, new = report.get("partitions_before", count), report.get("partitions_of_new_log", count)
+    if count > before:
+        return f"{count} partitions, {count - before} more than the log has"
+    return f"{count} partitions" if count == new else f"{count} partitions, as the log has: a new one would get {new}"
 
 
 def _clients(known: Mapping[str, Any]) -> Iterator[str]:

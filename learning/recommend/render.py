@@ -10,7 +10,7 @@ from rich.text import Text
 
 from deploy.terminal import data_size, plain_table
 from learning.modes import recommend
-from learning.modes.configuration import Configuration
+from learning.modes.configuration import PARTITIONS, Configuration
 from learning.modes.measured import RUNS
 from learning.modes.recommend import Candidate, Threshold
 from learning.recommend.advice import Advice, command
@@ -125,6 +125,8 @@ def _conditions(chosen: Candidate, advice: Advice) -> Iterator[str]:
     """Yield the external requirements of the recommended mode."""
     if chosen.configuration is Configuration.Z_CLIENT:
         yield "       Clients must use the SDK and connect to every server they need; --one-address excludes this mode"
+    if chosen.configuration.partitioned and chosen.size.partitions != PARTITIONS:
+        yield f"       {chosen.size.partitions} partitions are for a new log: one that has others keeps them"
     if chosen.hosts > 1:
         yield (
             f"       It needs {chosen.hosts} hosts of {advice.needs.cores_per_host} cores; "

@@ -8,7 +8,7 @@ from typing import Final
 
 from deploy.terminal import amount
 from diem.kafka.topic_config import LOG_APPEND_TIME, TIMESTAMP_TYPE
-from learning.sizing.even import even_count, imbalance, mean_imbalance
+from learning.sizing.even import choose_count, imbalance, mean_imbalance
 from learning.sizing.kafka import (
     ELECTION_S,
     IDLE_REPLICATION_S,
@@ -227,7 +227,7 @@ def _multiple(count: int, brokers: int) -> int:
 
 
 def _suggest(facts: Facts, count: int) -> tuple[str, ...]:
-    better = even_count(facts.planned)
+    better = choose_count(facts.planned)
     now, then = mean_imbalance(count, facts.planned), mean_imbalance(better, facts.planned)
     if max(facts.planned) <= count and now <= then:
         return (f"mean imbalance {now:.2f}: no other number is worth it",)

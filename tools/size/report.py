@@ -84,7 +84,12 @@ def guideline(sizing: Sizing) -> Iterator[str]:
         yield f"Keep the {sizing.partitions} partitions: another number would move keys"
     else:
         imbalance = mean_imbalance(sizing.partitions, limits.planned)
-        yield f"Create the topic with {amount(sizing.partitions, 'partition')}: {imbalance:.2f} x the mean on average"
+        present = 0 if figures.partitions is None else int(figures.partitions.value)
+        more = f" (the log has {present} already, and only grows)" if present > sizing.partitions else ""
+        yield (
+            f"Create the topic with {amount(sizing.partitions, 'partition')}: {imbalance:.2f} x the mean on "
+            f"average{more}"
+        )
     if not figures.partitioned:
         yield (
             f"Every server reads all updates in this mode, {sizing.utilisation:.2g} of its core: partitions do not "

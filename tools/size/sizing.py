@@ -142,11 +142,5 @@ def _workload(figures: Figures, limits: Limits, capacity: float) -> Workload:
 
 
 def _choose(figures: Figures, limits: Limits, solution: Solution) -> int:
-    """Return the present count if it fits and is even enough, else the smallest such, else the most even."""
-    present: tuple[int, ...] = () if figures.partitions is None else (int(figures.partitions.value),)
-    counts = sorted({*even.COUNTS, *present, solution.fewest})
-    fitting = [count for count in counts if solution.fits(count)]
-    good = [count for count in fitting if even.is_even_enough(count, limits.planned)]
-    if good:
-        return next((count for count in good if count in present), good[0])
-    return min(fitting or counts, key=lambda count: (even.mean_imbalance(count, limits.planned), count))
+    present = None if figures.partitions is None else int(figures.partitions.value)
+    return even.choose_count(limits.planned, solution.fewest, solution.most, present)

@@ -85,9 +85,10 @@ def test_a_client_has_a_connection_to_each_server_that_it_needs() -> None:
     assert predict(Configuration.X, SIZE, LOAD).connections == 600
 
 
-def test_partitions_give_servers_equal_shares_where_there_are_more_servers_than_by_default() -> None:
-    assert (Size(5).partitions, Size(5).largest_share) == (12, 0.25)
-    assert (Size(16).partitions, Size(16).largest_share) == (16, 1 / 16)
+def test_partitions_give_servers_about_equal_shares() -> None:
+    assert (Size(4).partitions, Size(4).largest_share) == (12, 0.25)
+    assert (Size(5).partitions, Size(5).largest_share) == (24, 5 / 24)
+    assert (Size(16).partitions, Size(16).largest_share) == (30, 2 / 30)
 
 
 def test_kafka_writes_once_for_each_broker_and_every_bridge_of_mode_x_reads_all() -> None:

@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learning.costs import DEFAULT, Costs
+from learning.modes.configuration import Size
 from learning.placement.baselines import Infeasible, murmur2
 from learning.placement.instance import Instance, split_time
 from learning.placement.objective import balance, fan_out, loads, server_of_endpoint
 from learning.placement.options import PlanOptions, Problem
 from learning.placement.planner import _surplus, choose_partitions, partition_bounds, plan, warm_start
+from learning.sizing import even
+from learning.sizing.even import EVEN_ENOUGH, planned_sizes
 from tests.support.brief_search import brief_search
 from tests.support.instances import Recipe, Timeline, dashboards, drifted, exchanged, page, population, windows
 from tests.unit.learning.placement.instances import (
@@ -27,6 +30,7 @@ from tests.unit.learning.placement.instances import (
     random_instance,
     sets_of,
 )
+from tools.size.sizing import Figures, Limits, size
 
 COSTS = Costs(1.0, 1.0, 1000.0)
 SMALL = Recipe(endpoints=400, clients=2000, communities=14, seed=3)
@@ -443,19 +447,30 @@ def test_an_empty_instance_has_an_empty_plan() -> None:
 
 
 def test_the_number_of_partitions_grows_until_the_load_is_even() -> None:
-    load = np.ones(1000)
-    assert choose_partitions(load, (4, 8), 8, 0.05) == 8
-    assert choose_partitions(load, (5, 8), 8, 0.05) > 8
-    found = choose_partitions(load, (5, 6, 8), 6, 0.05)
-    assert max(-(-found // each) * each / found for each in (5, 6, 8)) <= 1.06
-    assert choose_partitions(load, (2,), 17, 0.1) == 17
+    def chosen(servers: tuple[int, ...], present: int, sizes: tuple[int, ...] = ()) -> int:
+        return choose_partitions(np.ones(1000), PlanOptions(servers, sizes=sizes, current_partitions=present))
+
+    assert chosen((4, 8), 8) == 8
+    assert chosen((5, 8), 8) > 8
+    assert max(even.imbalance(chosen((5, 6, 8), 6), each) for each in (5, 6, 8)) <= EVEN_ENOUGH
+    assert chosen((2,), 19) == 24, "ten of nineteen are 1.05 times the mean"
+
+
+@pytest.mark.parametrize("servers", range(1, 33))
+def test_a_plan_has_the_partitions_that_are_recommended_for_its_servers(servers: int) -> None:
+    recommended = Size(servers).partitions
+    options = PlanOptions((servers,), sizes=planned_sizes(servers), current_partitions=1)
+    sized = size(Figures(), Limits(planned=planned_sizes(servers)), DEFAULT).partitions
+    assert choose_partitions(np.ones(1000), options) == recommended == sized
+    assert choose_partitions(np.ones(1000), replace(options, current_partitions=recommended)) == recommended
 
 
 def test_the_number_of_partitions_is_within_the_bounds_of_consumers_and_of_a_cluster() -> None:
     core = 1_000_000 / 100
     # 30 cores of load need as many consumers, and so partitions (equation 9).
     assert partition_bounds(np.full(100, 30 * core), (4, 8), 12) == (30, 500)
-    assert choose_partitions(np.full(2400, 30 * core / 24), (2,), 12, 0.05) == 30
+    of_30_cores = np.full(2400, 30 * core / 24)
+    assert choose_partitions(of_30_cores, PlanOptions((2,), current_partitions=12)) == 30
     assert partition_bounds(np.full(100, 2.0), (4, 8), 2) == (8, 500)
     # The topic has more already.
     assert partition_bounds(np.full(100, 2.0), (4,), 8000) == (8000, 8000)

@@ -8,7 +8,7 @@ from diem.kafka.config import PARTITIONS
 from diem.kafka.metadata import Partition, Topic
 from learning.costs import DEFAULT
 from learning.modes import configuration
-from learning.sizing.even import PLANNED, even_count, planned_sizes
+from learning.sizing.even import PLANNED, choose_count, planned_sizes
 from tests.unit.tools.check.healthy import (
     SIDE_TOPICS,
     UPDATES,
@@ -92,10 +92,10 @@ def test_a_new_topic_is_judged_as_it_is_sized() -> None:
         chosen = size(Figures(), Limits(planned=planned), DEFAULT).partitions
         few = judgement("enough partitions", counted(max(planned) - 1, *planned))
         assert few.commands[-1].endswith(f"--partitions {chosen}")
-    assert even_count(PLANNED) == PARTITIONS == configuration.PARTITIONS
-    assert even_count(range(1, 13)) == 48
+    assert choose_count(PLANNED) == PARTITIONS == configuration.PARTITIONS
+    assert choose_count(range(1, 13)) == 48
     # One uneven size does not hide in the mean of several: five servers have 1.25 with 12.
-    assert even_count(planned_sizes(5)) == 24
+    assert choose_count(planned_sizes(5)) == 24
 
 
 def test_the_line_that_corrects_partitions_is_of_the_system_that_runs() -> None:

@@ -12,6 +12,24 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from diem.errors import DiemError
+from diem.process.limits import CAPACITY
+
+
+class Resources(NamedTuple):
+    """Resources of one server: what it uses, or may use at most."""
+
+    clients: float
+    memory_bytes: float
+    sent_bytes_per_s: float
+    """To clients: frames with their data."""
+    cpu_us_per_s: float
+
+
+UTILISATION: Final = 0.7
+"""Maximum utilisation of a process's cores, beyond which waiting times grow fast."""
+SERVER_LIMITS: Final = Resources(CAPACITY, 2.0**30, 125e6, UTILISATION * 1e6)
+"""Limits of a server: the default of ``DIEM_WEBSOCKET_CAPACITY``, a GiB (``MemoryMax=`` of its unit), a gigabit a
+second, and its one core."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,8 @@ class Costs:
     proxy_merged_saving_us: float = 0.0
     """The same for processes between the server and the client."""
 
+    connect_us: float = 550.0
+    """Microseconds for a client that comes back: handshake and subscriptions (``make bench-scale``)."""
     connection_bytes: float = 3900.0
     """Memory of one open connection, without subscriptions (docs/performance.md)."""
 

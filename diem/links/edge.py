@@ -26,6 +26,7 @@ from diem.process.clock import SystemClock
 from diem.process.edge_settings import Anonymous, EdgeSettings
 from diem.process.forwarding import ClientAddresses
 from diem.process.limits import (
+    CAPACITY,
     CONNECT_BURST,
     CONNECT_RATE_PER_S,
     CONNECTIONS_PER_ADDRESS,
@@ -111,7 +112,7 @@ class AdmissionRules:
     """Maximum number of connections with tokens of one user."""
     subscriptions: int = messages.SUBSCRIPTIONS
     """Maximum number of subscriptions per connection; a client may request all at once."""
-    capacity: int = 10_000
+    capacity: int = CAPACITY
 
     @property
     def address_limits(self) -> AddressLimits:

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from diem.fanout.data_budget import MAX_RETAINED_BYTES
-from diem.process.limits import CONNECTIONS_PER_ADDRESS, CONNECTIONS_PER_USER
+from diem.process.limits import CAPACITY, CONNECTIONS_PER_ADDRESS, CONNECTIONS_PER_USER
 from diem.process.listeners import canonical_origin
 from diem.process.settings import InternalUrl, LinkUrl
 from diem.process.tls import TlsSettings
@@ -112,7 +112,7 @@ class EdgeSettings(PublicSettings):
         "(SO_REUSEPORT): it listens only while it is ready, and limits of one address count the clients of all. "
         "diem up sets it.",
     )
-    capacity: int = Field(default=10_000, ge=1, description="Clients of this process.")
+    capacity: int = Field(default=CAPACITY, ge=1, description="Clients of this process.")
 
 
 class ServerSettings(EdgeSettings):

@@ -15,6 +15,8 @@ from diem.process.listeners import is_loopback
 from diem.process.shared_counts import SharedCounts
 from diem.protocol.messages import MAX_NAMES
 
+CAPACITY: Final = 10_000
+"""Clients of one process."""
 CONNECTIONS_PER_ADDRESS: Final = 50
 CONNECT_RATE_PER_S: Final = 10.0
 CONNECT_BURST: Final = 50.0

@@ -15,10 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from experiments.modes.compare import error
 from experiments.modes.regimes import R1, endpoints_of
-from learning.costs import RoleCosts
+from learning.costs import UTILISATION, RoleCosts
 from learning.modes import terms
 from learning.modes.load import Data, Load
-from learning.modes.recommend import UTILISATION
 from tests.bench import native
 from tests.bench.drain import Drain, Probe, draining, own_core, probing
 from tests.bench.phases import subscribe

@@ -24,7 +24,7 @@ from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle, log
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import Head, PartitionMap
-from learning.commands.options import parse_window
+from learning.commands.options import parse_capacity, parse_window
 from learning.commands.spark_options import WarehouseOption, with_spark_options
 from learning.jobs.sources import complete_files
 from learning.jobs.spark_options import SparkSettings
@@ -138,7 +138,7 @@ def plan_command(
         movement=None if movement is None else parse_share(movement, "--movement"),
         compare=compare,
         costs=costs,
-        capacity=capacity,
+        capacity=parse_capacity(capacity),
         warehouse=warehouse,
         settings=settings,
     )

@@ -12,14 +12,14 @@ from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from diem.process import lifecycle
 from diem.process.cores import usable_cores
-from learning.costs import ROLES, read_role_costs
+from learning.commands.options import parse_bytes
+from learning.costs import ROLES, UTILISATION, read_role_costs
 from learning.modes.load import MAX_VALUE, Data
-from learning.modes.recommend import UTILISATION, Requirements
+from learning.modes.recommend import Requirements
 from learning.recommend import render
 from learning.recommend.advice import Advice
 from learning.recommend.source import NUMBERS, LoadSource, from_numbers, from_system, from_traffic, overridden
 
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR: Final = re.compile(r"(\d+(?:\.\d+)?)\s*x?")
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
 
@@ -115,7 +115,7 @@ def recommend_command(
     }
     needs = Requirements(
         cores_per_host=cores_per_host or usable_cores(),
-        memory_bytes=None if memory is None else _parse_bytes(memory),
+        memory_bytes=None if memory is None else parse_bytes(memory, "--memory"),
         survive=survive,
         p99_s=None if p99 is None else _parse_time(p99),
         utilisation=utilisation,
@@ -150,14 +150,6 @@ def _source(state: StateDir, traffic: Path | None, given: dict[str, Any], termin
     if not found:
         raise typer.Exit(code)
     return overridden(found[0], given)
-
-
-def _parse_bytes(text: str) -> float:
-    """Parse ``16G`` to bytes; units are powers of 1,024. Raises ``typer.BadParameter``."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or float(match[1]) == 0:
-        raise typer.BadParameter(f"--memory is an amount such as 512M or 16G, not {text!r}")
-    return float(match[1]) * 1024.0 ** " KMGT".index(match[2].upper() or " ")
 
 
 def _parse_factor(text: str) -> float:

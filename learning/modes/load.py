@@ -19,6 +19,10 @@ class Data(StrEnum):
 
 USUAL_BATCH: Final = 10.0
 """Default number of updates written together."""
+FRAME_BYTES: Final = 110.0
+"""An update without data as a frame (``make bench-display``)."""
+COMPRESSED: Final = 0.2
+"""Size of a series' data in frames to browsers, of its own (``make bench-display``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,11 @@ class Load:
         if self.subscribers is not None:
             return self.subscribers
         return self.clients * self.subscriptions / self.endpoints if self.endpoints else 0.0
+
+    @property
+    def frame_bytes(self) -> float:
+        """Bytes of a frame to a client, with the data that it carries."""
+        return FRAME_BYTES + (self.data_bytes * COMPRESSED if self.data is Data.INLINE else 0.0)
 
     @property
     def frames(self) -> float:

@@ -17,12 +17,8 @@ SUBSCRIPTION_BYTES: Final = 170.0
 """Memory of one of ten subscriptions of a connection (docs/performance.md)."""
 RETAINED_BYTES: Final = 64 * 2**20
 """Default maximum of a process's retained data (``DIEM_*_RETAINED_DATA_BYTES``)."""
-FRAME_BYTES: Final = 110.0
-"""An update without data as a frame (``make bench-display``)."""
 RECORD_BYTES: Final = 140.0
 """An update without data as a record in Kafka (``make bench-bridge``)."""
-COMPRESSED: Final = 0.2
-"""Size of a series' data in frames to browsers, of its own (``make bench-display``)."""
 RESPONSE_BYTES: Final = 230.0
 """Headers of the response to a GET (``make bench-display``)."""
 NGINX_WORKERS: Final = 4
@@ -56,8 +52,10 @@ class Prediction:
     roles: tuple[RoleUse, ...]
     connections: float
     """Of clients, and between proxies and servers."""
+    frame_bytes: float
+    """Of frames to clients, a second."""
     egress_bytes: float
-    """To clients, a second: payloads and WebSocket or HTTP headers."""
+    """To clients, a second: frames, and responses to GETs with their headers."""
     kafka_in_bytes: float
     """Written to all brokers, a second."""
     kafka_out_bytes: float
@@ -197,9 +195,8 @@ class _Model:
             size,
             tuple(roles),
             connections=links + (size.all_servers if configuration.has_proxy else 0),
-            egress_bytes=self.frames * FRAME_BYTES
-            + self.inline * load.data_bytes * COMPRESSED
-            + self.gets * (load.data_bytes + RESPONSE_BYTES),
+            frame_bytes=self.frames * load.frame_bytes,
+            egress_bytes=self.frames * load.frame_bytes + self.gets * (load.data_bytes + RESPONSE_BYTES),
             kafka_in_bytes=load.updates * record * self.brokers if configuration.uses_kafka else 0.0,
             kafka_out_bytes=load.updates * record * readers if configuration.uses_kafka else 0.0,
             burst=self._burst(roles),

@@ -9,18 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from learning.costs import RoleCosts, Total
+from learning.costs import SERVER_LIMITS, UTILISATION, Resources, RoleCosts, Total
 from learning.modes.configuration import MAX_SERVERS, Configuration, Size
 from learning.modes.load import Load
 from learning.modes.measured import CALIBRATED, RUNS
 from learning.modes.model import NGINX_WORKERS, Prediction, predict
 
-UTILISATION: Final = 0.7
-"""Maximum utilisation of a process's cores, beyond which waiting times grow fast."""
 SIGNIFICANT: Final = 0.15
 """Share of CPU time saved by another mode that is worth a remark."""
-CAPACITY: Final = 10_000
-"""Default capacity of a server or proxy in clients (``DIEM_*_CAPACITY``)."""
 NGINX_CLIENTS: Final = 16_000
 """Clients of a worker of nginx: each has two of its 32,768 connections."""
 _SERVERS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_SERVERS)
@@ -48,8 +44,8 @@ class Requirements:
     p99_s: float | None = None
     """Longest delay from a write to the client's event."""
     utilisation: float = UTILISATION
-    capacity: int = CAPACITY
-    """Clients of a server or proxy."""
+    limits: Resources = SERVER_LIMITS
+    """Of a server or proxy; ``utilisation`` is that of its CPU."""
     one_address: bool = False
     """True if clients need a single address."""
 
@@ -187,7 +183,7 @@ def _sized(
     if shares[binds] > needs.utilisation:
         fault = f"{_NAMES.get(binds, binds)} would use {shares[binds]:,.0%} of its cores"
         final = binds in _FIXED
-    elif full := _full(found, needs):
+    elif full := _full(found, costs, needs):
         binds, fault = full
         final = binds in _FIXED
     elif needs.p99_s is not None:
@@ -197,14 +193,25 @@ def _sized(
     return Candidate(configuration, found, cpu, memory, hosts, binds, shares[binds], fault, final)
 
 
-def _full(found: Prediction, needs: Requirements) -> tuple[str, str] | None:
-    """Return the process that would have more clients than it admits, and this as a text."""
+def _full(found: Prediction, costs: RoleCosts, needs: Requirements) -> tuple[str, str] | None:
+    """Return the process that would exceed a limit of what it takes for clients, and this as a text."""
+    limits = needs.limits
     for role in found.roles:
-        most = NGINX_CLIENTS * needs.workers if role.name == "nginx" else needs.capacity
+        is_nginx, name = role.name == "nginx", _NAMES.get(role.name, role.name)
+        most = NGINX_CLIENTS * needs.workers if is_nginx else limits.clients
         if role.connections > most:
-            setting = "" if role.name == "nginx" else f" (DIEM_{role.name.upper()}_CAPACITY)"
-            name = _NAMES.get(role.name, role.name)
-            return role.name, f"{name} would have {role.connections:,.0f} clients of {most:,}{setting}"
+            setting = "" if is_nginx else f" (DIEM_{role.name.upper()}_CAPACITY)"
+            return role.name, f"{name} would have {role.connections:,.0f} clients of {most:,.0f}{setting}"
+        if is_nginx or not role.connections:
+            continue
+        memory = costs.memory.get(role.name, 0.0) + role.memory_bytes / role.count
+        sent = found.frame_bytes / role.count
+        for used, limit, unit, what in (
+            (memory, limits.memory_bytes, 2.0**20, "MiB of memory"),
+            (sent, limits.sent_bytes_per_s, 1e6, "MB/s to clients"),
+        ):
+            if used > limit:
+                return role.name, f"{name} would have {used / unit:,.0f} {what} of {limit / unit:,.0f}"
     return None
 
 

@@ -46,8 +46,9 @@ def mandatory(problem: Problem, *, certain: bool = False) -> Mask:
             if problem.added_load(hot) > problem.options.hot_budget:
                 reason = f"has {load[endpoint] / mean:.2f} times the mean load of {servers} servers"
                 raise Infeasible(names[endpoint], reason, reached)
-    if (capacity := problem.options.capacity) is not None:
-        for endpoint in np.flatnonzero(problem.instance.subscribers > capacity).tolist():
+    if (limits := problem.options.limits) is not None:
+        crowded = problem.instance.subscribers > limits.clients * problem.options.clones
+        for endpoint in np.flatnonzero(crowded).tolist():
             hot[endpoint] = hot[endpoint] or _fits(problem, hot, endpoint)
     return hot
 

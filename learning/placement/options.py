@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from learning.costs import Costs
+from learning.costs import Costs, Resources
 from learning.placement.backend import Backend
 from learning.placement.baselines import load_lower_bound, lpt
 from learning.placement.blocks import Floats, Ints, Mask, Parts
@@ -59,8 +59,10 @@ class PlanOptions:
     """Partitions of the topic now; it can only grow."""
     hot_budget: float = 0.005
     """Share of the whole load that hot endpoints may add."""
-    capacity: float | None = None
-    """A server's limit of clients; endpoints with more subscribers become hot as far as the budget allows."""
+    limits: Resources | None = None
+    """Limits of a server; endpoints with more subscribers become hot as far as the budget allows."""
+    clones: int = 1
+    """Groups of servers, each with a share of the clients, on which the placement is the same."""
     movement_budget: float | None = None
     """Share of the subscriptions that may move; None for no limit. Requires the current number of partitions."""
     horizon_s: float = 86_400.0

@@ -10,10 +10,10 @@ import numpy as np
 from diem.protocol.partition_map import MAX_PARTITIONS
 from learning.costs import Costs
 from learning.placement import exact, hot, report
-from learning.placement.admission import relieve
 from learning.placement.backend import Backend
 from learning.placement.baselines import Infeasible
 from learning.placement.blocks import Floats, Mask, Parts
+from learning.placement.capacity import relieve
 from learning.placement.instance import Instance
 from learning.placement.multilevel import KICKED_VERTICES, Search, search_placement
 from learning.placement.objective import ROUNDING, migration_cost, part_loads, server_of_endpoint
@@ -165,12 +165,12 @@ def _candidates(problem: Problem, current: Parts | None, *, uneven: bool) -> Ite
 
 
 def _relieve(problem: Problem, found: Parts, leaves: int, movement: Movement | None = None) -> Parts:
-    """Return a placement whose servers accept their clients, if one is near: also after the loss of a server.
+    """Return a placement whose servers are within the limits, if one is near: also after the loss of a server.
 
     Without one for the loss, one for all servers is taken; without that the placement stays as it is.
     """
     options = problem.options
-    if options.capacity is None:
+    if options.limits is None:
         return found
     views = search_views(problem, problem.load(found < 0), found < 0, leaves, found)
     planned = [view for view in views if view.servers in options.servers]

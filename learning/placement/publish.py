@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from learning.costs import Costs
+from learning.placement import capacity
 from learning.placement.blocks import Floats, Parts
 from learning.placement.fanout import WEIGHT_RESOLUTION
 from learning.placement.objective import (
-    clients_of_servers,
     connections,
     fan_out,
     loads,
@@ -62,8 +62,8 @@ class EvaluatedPlacement:
     """Share of the subscriptions that move."""
     move_cost: float
     """Cost of these moves, spread over the horizon."""
-    overfull: bool = False
-    """True if a server has more clients than it accepts."""
+    overfull: tuple[int, int] = (0, 0)
+    """Planned numbers of servers for which one exceeds a limit, and for which one does after the loss of another."""
     held_out: "HeldOut | None" = None
     """Figures for clients not used by the search; None if not computed."""
     halves: tuple[float, float] = (0.0, 0.0)
@@ -180,7 +180,7 @@ def evaluate(
     instance, costs, options = problem.instance, problem.verdict_costs or problem.costs, problem.options
     hot = placement < 0
     planned = sorted(set(options.servers))
-    total, error, worst, overfull = 0.0, 0.0, (1.0, planned[0]), False
+    total, error, worst = 0.0, 0.0, (1.0, planned[0])
     halves = np.zeros(2)
     for servers in planned:
         part = server_of_endpoint(placement, partitions, servers)
@@ -199,9 +199,6 @@ def evaluate(
             now = server_of_endpoint(current, options.current_partitions, servers)
             error += of_connection * _saving_error(problem, now, part, servers) / len(planned)
         worst = max(worst, (problem.balance(part, servers), servers))
-        if options.capacity is not None:
-            clients = clients_of_servers(instance, problem.backend, part, servers)
-            overfull = overfull or float(clients.max()) > options.capacity
     cost = migration_cost(instance)
     moved = 0.0 if current is None else float(cost[placement != current].sum())
     imbalance, servers = worst
@@ -218,7 +215,7 @@ def evaluate(
         mean_load=float(filled.mean()),
         moved=moved / max(float(cost.sum()), 1.0),
         move_cost=costs.moved_us * moved / options.horizon_s,
-        overfull=overfull,
+        overfull=capacity.overfull(problem, placement, partitions),
         halves=(total + float(halves[0]), total + float(halves[1])),
     )
 
@@ -286,18 +283,20 @@ def decide(
 ) -> PublishDecision:
     """Decide whether adopting ``candidate`` pays.
 
-    It does if servers accept its clients, but not those of ``now``. Else it does if it saves more than its moves cost,
-    more than chance explains and, beyond chance, the share ``least`` of the cost, for clients that the search did not
-    use; or if it balances a load that :func:`is_uneven` ``now``, and relieves the fullest server of more than the moves
-    cost.
+    It does if it relieves servers that exceed a limit ``now``. Without such servers it does if it saves more than its
+    moves cost, more than chance explains and, beyond chance, the share ``least`` of the cost, for clients that the
+    search did not use; or if it balances a load that :func:`is_uneven` ``now``, and relieves the fullest server of more
+    than the moves cost.
     """
     if now is None:
         return PublishDecision(candidate, pays=True, why="nothing is placed yet")
     if candidate.moved == 0 and candidate.partitions == now.partitions:
         return PublishDecision(candidate, pays=False, why="nothing better was found")
-    if now.overfull or candidate.overfull:
-        why = "a server would have" if candidate.overfull else "relieves a server of"
-        return PublishDecision(candidate, not candidate.overfull, f"{why} more clients than it accepts")
+    if candidate.overfull[0] or candidate.overfull != now.overfull:
+        relieves = not candidate.overfull[0] and candidate.overfull < now.overfull
+        why = "relieves a server of" if relieves else "a server would have"
+        lost = "" if (now if relieves else candidate).overfull[0] else " after the loss of another"
+        return PublishDecision(candidate, relieves, f"{why} more than it can take{lost}")
     bound, imbalance = 1 + epsilon + ROUNDING, candidate.imbalance
     relief = (now.imbalance - max(imbalance, bound)) * now.mean_load
     if is_uneven(now, epsilon) and relief > candidate.move_cost:
@@ -339,7 +338,7 @@ def choose_candidate(
 ) -> PublishDecision:
     """Return the decision on the best candidate that pays, else on the best of all.
 
-    Those whose servers accept their clients come first, then those that are balanced, then those that save the most
+    Those whose servers are within their limits come first, then those that are balanced, then those that save the most
     (:func:`judge`) beyond the cost of their moves.
     """
     if seeming := optimism(candidates):
@@ -347,7 +346,7 @@ def choose_candidate(
     decisions = [decide(now, each, epsilon, least) for each in candidates]
     paying = [each for each in decisions if each.pays] or decisions
 
-    def is_refused(decision: PublishDecision) -> tuple[bool, bool]:
+    def is_refused(decision: PublishDecision) -> tuple[tuple[int, int], bool]:
         return decision.candidate.overfull, is_uneven(decision.candidate, epsilon)
 
     def judged(decision: PublishDecision) -> float:

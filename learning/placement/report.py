@@ -1,14 +1,13 @@
 """Report a plan beside baselines, for the clients of the window and for those held out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from learning.placement import baselines
+from learning.costs import Resources
+from learning.placement import baselines, capacity
 from learning.placement.blocks import Parts
 from learning.placement.instance import Instance
 from learning.placement.objective import (
-    clients_of_servers,
     connections,
     fan_out,
     loads,
@@ -28,11 +27,11 @@ def build_report(
     """Build the JSON report of a plan: rounded, and the same for the same plan.
 
     ``servers`` has, for every planned number of servers, the fan-out (mean, p99), the largest load over the mean, the
-    upstream connections, the mean number of clients of each server, of the fullest one and of the fullest after the
-    loss of a server, and the bytes a second of busy minutes on the fullest one (updates of the usual size), of the
-    plan, of the current placement and of each baseline, and the gaps to the lower bounds. If clients were held out, it
-    also has fan-out and connections as ``held_out_...``: those of plans made without a part of the clients, and of the
-    other placements, for that part (:class:`HeldOut`).
+    upstream connections, what the fullest server uses of each resource, its clients after the loss of another, the time
+    until those of a lost one are live again, of the plan, of the current placement and of each baseline, and the gaps
+    to the lower bounds. ``capacity`` is :func:`capacity.report`. If clients were held out, it also has fan-out and
+    connections as ``held_out_...``: those of plans made without a part of the clients, and of the other placements, for
+    that part (:class:`HeldOut`).
     """
     best, instance, options = decision.candidate, problem.instance, problem.options
     current = None if now is None else now.placement
@@ -78,6 +77,7 @@ def build_report(
             "added_load": _round(problem.added_load(hot)),
         },
         "servers": {str(each): figures(each) for each in sorted(set(options.servers))},
+        "capacity": capacity.report(problem, best.placement, best.partitions),
         "held_out": {
             "clients": _round(sum(part.problem.clients for weight, part in parts if weight > 0)),
             "parts": sum(weight > 0 for weight, _ in parts),
@@ -100,24 +100,22 @@ def build_report(
 
 def _figures(problem: Problem, placements: Mapping[str, tuple[Parts, int]], servers: int) -> dict[str, Any]:
     instance, backend = problem.instance, problem.backend
-    frames = replace(problem, costs=replace(problem.costs, update_us=0.0, delivery_us=1.0))
     result: dict[str, Any] = {}
     for name, (placement, partitions) in placements.items():
         part = server_of_endpoint(placement, partitions, servers)
         clients = fan_out(backend, part, servers)
-        of_servers = clients_of_servers(instance, backend, part, servers)
-        left = server_of_endpoint(placement, partitions, max(1, servers - 1))
-        after_loss = clients_of_servers(instance, backend, left, max(1, servers - 1))
+        used = capacity.usage(problem, placement, partitions, servers).max(1).tolist()
         result[name] = {
             "fan_out": _round(clients.mean),
             "fan_out_p99": clients.p99,
             "max_over_mean_load": _round(problem.balance(part, servers)),
             "connections": _round(connections(instance, clients)),
-            "clients": [_round(each) for each in of_servers.tolist()],
-            "clients_fullest": _round(float(of_servers.max())),
-            "clients_after_loss": _round(float(after_loss.max())),
-            "bytes_fullest": _round(float(frames.server_loads(part, servers).max()) * instance.load.data_bytes),
+            **{f"{resource}_fullest": _round(each) for resource, each in zip(Resources._fields, used, strict=True)},
         }
+        if servers > 1:
+            after_loss = capacity.usage(problem, placement, partitions, servers - 1)
+            result[name]["clients_after_loss"] = _round(float(after_loss[0].max()))
+            result[name]["storm_s"] = _round(capacity.storm_s(problem, placement, partitions, servers))
     hot, figures = placements["plan"][0] < 0, result["plan"]
     least = problem.balance_lower_bound(hot, servers)
     result["bounds"] = {"max_over_mean_load": _round(least)}

@@ -89,11 +89,11 @@ MetadataOption = Annotated[
     typer.Option("--metadata", help="Base URL of a metadata service's internal listener. Default: that of `diem up`."),
 ]
 CapacityOption = Annotated[
-    int | None,
+    str | None,
     typer.Option(
-        min=1,
-        help="Clients that a server accepts (`DIEM_WEBSOCKET_CAPACITY`): a plan with more is refused. Default: as the "
-        "running servers say, else 10000.",
+        help="What a server can take: a plan with more is refused. A number of clients (`DIEM_WEBSOCKET_CAPACITY`), or "
+        "some of clients=8000,memory=512M,network=50M,cpu=80% (bytes a second; share of its core). Default: clients as "
+        "the running servers say, else 10000; 1G, 125M, 70%.",
     ),
 ]
 KeyOption = Annotated[
@@ -155,8 +155,8 @@ class PlanRequest:
     compare: bool = True
     """True to compare a plan that does not pay within ``movement`` with the best one without it."""
     costs: Path | None = None
-    capacity: int | None = None
-    """Limit of clients per server; None: the system's, else the setting's default."""
+    capacity: Mapping[str, float] = field(default_factory=dict)
+    """Limits of a server by their names in ``Resources``; others are the system's, else the defaults."""
     warehouse: Path | None = None
     """Folder of the pipeline's tables; None: in ``traffic``."""
     settings: SparkSettings = field(default_factory=SparkSettings)

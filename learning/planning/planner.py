@@ -20,10 +20,10 @@ from deploy.topology import Mode
 from diem.errors import ConfigurationError, DiemError
 from diem.protocol.assignment import Snapshot
 from diem.protocol.partition_map import HOT
-from learning.costs import DEFAULT, ROLES, Costs, RoleCosts, read_costs, read_role_costs
+from learning.costs import DEFAULT, ROLES, SERVER_LIMITS, Costs, Resources, RoleCosts, read_costs, read_role_costs
 from learning.modes.configuration import Configuration, Size
 from learning.modes.model import merged_saving
-from learning.modes.recommend import CAPACITY, Requirements
+from learning.modes.recommend import Requirements
 from learning.placement.baselines import Infeasible
 from learning.placement.blocks import Mask, Parts
 from learning.placement.instance import Instance, split_time
@@ -39,8 +39,10 @@ from learning.sizing.even import choose_count, planned_sizes
 from learning.statistics.model import duplicate_recorders_warning
 from metadata.plans.plan import Plan, encode, overfull
 
-_OF_CLONE: Final = frozenset({"clients_fullest", "clients_after_loss", "megabytes_fullest"})
-"""Figures of a server which each clone has a share of."""
+_OF_CLIENTS: Final = frozenset(
+    {"clients_fullest", "clients_after_loss", "storm_s", "memory_mib_fullest", "cpu_percent_fullest"}
+)
+"""Figures of servers that clients connect to: not of those behind proxies."""
 MAX_NAMED: Final = 10
 """Maximum number of hot endpoints named in a report."""
 
@@ -73,23 +75,23 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
         traffic = replace(traffic, instance=replace(traffic.instance, batch=system.batch))
     there = max((len(clone.members) for clone in now.clones.values()), default=0)
     servers = request.servers or ((there,) if there else ())
+    sizes = planned_sizes(*servers)
     if not servers:
         raise DiemError("there is no server to plan for now: name --servers")
-    sizes = planned_sizes(*servers)
     partitions = count_partitions(now)
     if request.partitions is not None and request.partitions < partitions:
         raise typer.BadParameter(f"the topic has {partitions} partitions already, and a topic only grows")
     # A client is in one of the clones, each of which divides the partitions among its servers.
     clones = max(1, sum(bool(clone.members) for clone in now.clones.values()))
-    capacity = _capacity(request, system)
     options = PlanOptions(
         servers=servers,
-        seed=request.seed,
         sizes=sizes,
+        seed=request.seed,
         partitions=request.partitions,
         current_partitions=partitions,
         hot_budget=request.hot_budget,
-        capacity=None if capacity is None else float(capacity * clones),
+        limits=_limits(request, system),
+        clones=clones,
         movement_budget=request.movement,
         margin=MARGIN,
     )
@@ -113,10 +115,6 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
 
     outcome = search(options)
     report = _extend_report(traffic, outcome, current, system, costs=costs, roles=roles)
-    report["clients"] = None if capacity is None else _clients(report, capacity, clones)
-    for own in (own for figures in report["servers"].values() for own in figures.values()):
-        for key in _OF_CLONE & own.keys():
-            own[key] /= clones
     if (why := overfull(report)) is not None:
         raise DiemError(why)
     # A plan that only balances the load may be all that the budget allows, and far from the best.
@@ -135,10 +133,10 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
             "pays": outcome.pays,
             "why": outcome.why,
             "compared": compares,
-            "partitions_before": partitions,
-            "partitions_of_new_log": choose_count(sizes),
             "obstacle": None if outcome.saves else _obstacle(outcome, options, search if compares else None),
             "there": there,
+            "partitions_before": partitions,
+            "partitions_of_new_log": choose_count(sizes),
             "source": traffic.source,
             "batch": round(traffic.instance.batch, 1),
             "cheaper_mode": _cheaper_mode(traffic.instance, system, max(there, 1), roles),
@@ -147,30 +145,15 @@ def make_plan(traffic: PlanningInput, request: PlanRequest, system: RunningSyste
     return EvaluatedPlan(made, outcome.pays, outcome.why)
 
 
-def _capacity(request: PlanRequest, system: RunningSystem) -> int | None:
-    """Return the limit of clients per server; None if they connect to proxies, whose links do not count.
+def _limits(request: PlanRequest, system: RunningSystem) -> Resources | None:
+    """Return the limits of a server; None if clients connect to proxies, whose links do not count.
 
     An unknown mode counts as one without proxies, as for its costs.
     """
-    direct = system.mode in {None, Mode.Z_CLIENT}
-    return request.capacity or system.capacity or CAPACITY if direct else None
-
-
-def _clients(report: Mapping[str, Any], capacity: int, clones: int) -> dict[str, Any]:
-    """Return the mean clients of each server by the plan, by the number of servers of each clone, and the capacity.
-
-    ``after_loss`` are those of the fullest server when another one of its clone has failed.
-    """
-    planned = {
-        count: [round(each / clones, 1) for each in figures["plan"]["clients"]]
-        for count, figures in report["servers"].items()
-    }
-    left = {
-        count: round(figures["plan"]["clients_after_loss"] / clones, 1)
-        for count, figures in report["servers"].items()
-        if int(count) > 1
-    }
-    return {"capacity": capacity, "servers": planned, "after_loss": left}
+    if system.mode not in {None, Mode.Z_CLIENT}:
+        return None
+    known = SERVER_LIMITS if system.capacity is None else SERVER_LIMITS._replace(clients=float(system.capacity))
+    return known._replace(**request.capacity)
 
 
 def _cheaper_mode(instance: Instance, system: RunningSystem, servers: int, roles: RoleCosts) -> str | None:
@@ -283,12 +266,16 @@ def _mode_costs(
         result = dict(figures)
         for name, own in figures.items():
             if name not in {"bounds", "gaps"}:
-                result[name] = {**own, "megabytes_fullest": own["bytes_fullest"] / 1e6}
+                result[name] = {
+                    **own,
+                    "memory_mib_fullest": own["memory_bytes_fullest"] / 2**20,
+                    "megabytes_fullest": own["sent_bytes_per_s_fullest"] / 1e6,
+                    "cpu_percent_fullest": own["cpu_us_per_s_fullest"] / 1e4,
+                }
                 for prefix in ("", "held_out_"):
                     if (links := own.get(f"{prefix}connections")) is not None:
                         if system.has_proxies:
-                            for key in ("clients_fullest", "clients_after_loss"):
-                                result[name].pop(key, None)
+                            result[name] = {key: each for key, each in result[name].items() if key not in _OF_CLIENTS}
                             links = float(servers * max(system.proxies, 1))
                         mean = own[f"{prefix}fan_out"]
                         worth = placement_worth(instance, of_servers, links, hot.get(name, none), servers, mean=mean)

@@ -54,7 +54,10 @@ _ROWS: Final = (
     ("max/mean load", "max_over_mean_load", ".3f"),
     ("fullest server: clients", "clients_fullest", ",.0f"),
     ("  after a loss", "clients_after_loss", ",.0f"),
+    ("  s until all are live again", "storm_s", ",.1f"),
+    ("  memory, MiB", "memory_mib_fullest", ",.1f"),
     ("  MB/s to clients", "megabytes_fullest", ",.3f"),
+    ("  CPU, % of a core", "cpu_percent_fullest", ",.1f"),
     ("CPU, ms/s: updates", "updates_us_per_s", ",.3f"),
     ("  frames", "frames_us_per_s", ",.3f"),
     ("  connections", "connections_us_per_s", ",.3f"),
@@ -101,7 +104,7 @@ def sentences(report: Mapping[str, Any]) -> Iterator[str]:
             f"{amount(hot['endpoints'], 'hot endpoint')}, which every server has: {', '.join(hot['names'])}{more}; "
             f"that adds {percent(hot['added_load'])} of load"
         )
-    yield from _clients(report.get("clients") or {})
+    yield from _capacity(report.get("capacity") or {})
     if hot.get("all"):
         yield "These are all endpoints with subscribers: mode x does the same without a plan"
     yield from _savings(report)
@@ -117,16 +120,20 @@ def _partitions(report: Mapping[str, Any]) -> str:
     return f"{count} partitions" if count == new else f"{count} partitions, as the log has: a new one would get {new}"
 
 
-def _clients(known: Mapping[str, Any]) -> Iterator[str]:
-    for count, clients in known.get("servers", {}).items():
+def _capacity(known: Mapping[str, Any]) -> Iterator[str]:
+    limits, enough = known.get("limits", {}), known.get("enough")
+    for count, used in known.get("servers", {}).items():
+        clients = used["clients"]
         named = ", ".join(f"{each:,.0f}" for each in clients[:MAX_SERVERS])
         more = ", ..." if len(clients) > MAX_SERVERS else ""
         yield (
             f"Clients of each of {amount(int(count), 'server')}: {named}{more}; the fullest has {max(clients):,.0f} of "
-            f"{known['capacity']:,} (DIEM_WEBSOCKET_CAPACITY)"
+            f"{limits['clients']:,.0f} (DIEM_WEBSOCKET_CAPACITY)"
         )
-        if (left := known.get("after_loss", {}).get(count, 0)) > known["capacity"]:
-            yield f"  after the loss of one, another would have {left:,.0f}, which it refuses: plan for more --servers"
+        left = known.get("after_loss", {}).get(count, {})
+        if beyond := [name for name, value in left.items() if value > limits[name]]:
+            shares = " and ".join(f"{left[name]:,.0f} {name} of {limits[name]:,.0f}" for name in beyond)
+            yield f"  after the loss of one, another would have {shares}: plan for {enough or 'more'} --servers"
 
 
 def _savings(report: Mapping[str, Any]) -> Iterator[str]:

@@ -54,25 +54,34 @@ class Plan:
 
 
 def overfull(report: Mapping[str, Any]) -> str | None:
-    """Describe the server that a plan's ``report`` expects to exceed its client limit, and the remedy.
+    """Describe the server that a plan's ``report`` expects to exceed a limit by most, and the remedy.
 
-    The fullest one over all planned numbers of servers. None: there is none, or the report has no such figures.
+    Over all planned numbers of servers. None: there is none, or the report has no such figures.
     """
     try:
-        known = report["clients"]
-        clients, server, servers = max(
-            (float(clients), server, len(each))
-            for each in known["servers"].values()
-            for server, clients in enumerate(each, 1)
+        known = report["capacity"]
+        _, used, limit, name, server, servers = max(
+            (
+                float(used) / float(known["limits"][name]),
+                float(used),
+                float(known["limits"][name]),
+                name,
+                server,
+                len(each),
+            )
+            for resources in known["servers"].values()
+            for name, each in resources.items()
+            for server, used in enumerate(each, 1)
         )
-        capacity = int(known["capacity"])
-    except (TypeError, ValueError, LookupError, AttributeError):
+        enough = int(known["enough"] or 0)
+    except (TypeError, ValueError, LookupError, AttributeError, ZeroDivisionError):
         return None
-    if clients <= capacity:
+    if used <= limit:
         return None
     return (
-        f"server {server} of {servers} would have {clients:,.0f} clients of {capacity:,}: plan without --movement, "
-        "with a larger --hot-budget or for more --servers, or raise DIEM_WEBSOCKET_CAPACITY and --capacity"
+        f"server {server} of {servers} would have {used:,.0f} {name} of {limit:,.0f}: plan without --movement, with a "
+        f"larger --hot-budget or for {enough or 'more'} --servers, or raise --capacity (of clients: "
+        "DIEM_WEBSOCKET_CAPACITY, too)"
     )
 
 

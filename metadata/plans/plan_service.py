@@ -82,7 +82,7 @@ class PlanService:
         async with self._storing:
             map_ = self._map()
             self._check_epoch(plan, map_)
-            self._check_clients(plan)
+            self._check_capacity(plan)
             # The current or last applied plan can be rolled back only while it is stored.
             protected = {map_.head.plan.removeprefix(ROLLBACK), *self._beginning}
             await asyncio.to_thread(self._store.put, plan, protected)
@@ -104,7 +104,7 @@ class PlanService:
                 return await self.status(name)
             self._check_stable(map_)
             self._check_epoch(plan, map_)
-            self._check_clients(plan)
+            self._check_capacity(plan)
             # In threads, here and below: a million endpoints take many seconds, too long to block the event loop.
             before, step = await asyncio.to_thread(_prepare, map_, plan, self._driver.unknown)
             # First, so that every plan begun can be rolled back.
@@ -228,7 +228,7 @@ class PlanService:
                 f"the plan was made for epoch {plan.epoch} of the map, which is at {map_.head.epoch} now"
             )
 
-    def _check_clients(self, plan: Plan) -> None:
+    def _check_capacity(self, plan: Plan) -> None:
         if (why := overfull(plan.report)) is not None:
             raise PlanConflict(why)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.topology import Planned
+from learning.costs import SERVER_LIMITS
 from tools.hosts.assignment import NGINX_DIR, Installation
 
 TEMPLATES: Final = Path(__file__).with_name("templates")
@@ -20,7 +21,7 @@ TARGET: Final = "diem.target"
 WRITTEN: Final = "# Written by `diem config`: run it again instead of changing this file."
 STOP_GRACE_S: Final = 10
 """Seconds after the drain time until systemd kills a process."""
-MEMORY_MIB: Final = {"data": 2048, "composite": 4096, "nginx": 512}
+MEMORY_MIB: Final = {"data": 2048, "composite": 4096, "nginx": 512, "websocket": int(SERVER_LIMITS.memory_bytes) >> 20}
 """Memory limit of a process (``MemoryMax=``), by kind, for some ten thousand clients or endpoints."""
 OTHER_MEMORY_MIB: Final = 1024
 WATCHDOG_S: Final = 15

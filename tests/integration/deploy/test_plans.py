@@ -47,7 +47,7 @@ async def test_commands_make_apply_and_roll_back_a_plan(tmp_path: Path, on_kafka
             planned = json.loads(await output_of(tmp_path, *recent, "--json"))
             assert planned["pays"], planned["why"]
             assert planned["submitted"]
-            assert planned["report"]["clients"]["capacity"] == 900, "the least of the running servers"
+            assert planned["report"]["capacity"]["limits"]["clients"] == 900, "the least of the running servers"
             name = planned["plan"]
             figures = planned["report"]["servers"]["2"]
             assert figures["plan"]["connections"] < figures["current"]["connections"]

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from learning.costs import ROLES, Constant, RoleCosts
+from learning.costs import ROLES, SERVER_LIMITS, Constant, RoleCosts
 from learning.modes.configuration import MAX_SERVERS, Configuration, Size
 from learning.modes.load import Data, Load
 from learning.modes.recommend import (
@@ -99,8 +99,18 @@ def test_a_server_admits_as_many_clients_as_it_is_set_to() -> None:
         "a server would have 25,000 clients of 10,000 (DIEM_WEBSOCKET_CAPACITY)"
     )
     assert fit(Configuration.X_BROADCAST, idle, ROLES, NEEDS).size.servers == 3
-    assert fit(Configuration.SINGLE, idle, ROLES, Requirements(capacity=30_000)).fault is None
+    assert (
+        fit(Configuration.SINGLE, idle, ROLES, Requirements(limits=SERVER_LIMITS._replace(clients=30_000))).fault
+        is None
+    )
     assert fit(Configuration.XZ, idle, ROLES, NEEDS).size == Size(1, 3)
+
+
+def test_memory_and_bytes_of_a_server_are_limits_beside_its_clients() -> None:
+    many = Load(9_000, 1000, 1, subscriptions=1000)
+    assert fit(Configuration.SINGLE, many, ROLES, NEEDS).fault == "a server would have 1,540 MiB of memory of 1,024"
+    large = Load(9_000, 1000, 1, subscriptions=1, data_bytes=1e8)
+    assert fit(Configuration.SINGLE, large, ROLES, NEEDS).fault == "a server would have 180 MB/s to clients of 125"
 
 
 def test_a_shared_data_service_limits_every_mode() -> None:

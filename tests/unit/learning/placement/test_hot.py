@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from learning.costs import Costs
+from learning.costs import SERVER_LIMITS, Costs
 from learning.placement import hot
 from learning.placement.options import PlanOptions, Problem
 from tests.unit.learning.placement.instances import SECONDS, backend, instance, random_instance
@@ -30,6 +30,7 @@ def test_endpoints_with_more_subscribers_than_a_server_accepts_are_hot_as_far_as
 ) -> None:
     second = int(SECONDS)
     made = instance([0.1, 1.0, 1.0, 1.0, 1.0, 1.0], ([0], 6 * second), *(([each], 3 * second) for each in (1,)))
-    options = PlanOptions(servers=(2,), hot_budget=budget, epsilon=5.0, capacity=capacity)
+    limits = None if capacity is None else SERVER_LIMITS._replace(clients=capacity)
+    options = PlanOptions(servers=(2,), hot_budget=budget, epsilon=5.0, limits=limits)
     must = hot.mandatory(Problem(made, backend(made), Costs(1.0, 1.0, 1.0), options))
     assert np.flatnonzero(must).tolist() == expected

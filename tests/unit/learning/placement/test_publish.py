@@ -44,9 +44,13 @@ BETTER = replace(NOW, name="new", cost=90.0, moved=0.1, move_cost=2.0)
         (NOW, replace(BETTER, held_out=HeldOut(NOW, BETTER)), True),
         (NOW, replace(NOW, name="same"), False),
         (None, BETTER, True),
-        (replace(NOW, overfull=True), replace(BETTER, cost=110.0), True),
-        (NOW, replace(BETTER, overfull=True), False),
-        (replace(NOW, overfull=True), replace(BETTER, overfull=True), False),
+        (replace(NOW, overfull=(1, 1)), replace(BETTER, cost=110.0), True),
+        (NOW, replace(BETTER, overfull=(1, 1)), False),
+        (replace(NOW, overfull=(1, 1)), replace(BETTER, overfull=(1, 1)), False),
+        # After the loss of a server only.
+        (replace(NOW, overfull=(0, 1)), replace(BETTER, cost=110.0), True),
+        (NOW, replace(BETTER, overfull=(0, 1)), False),
+        (replace(NOW, overfull=(0, 1)), replace(BETTER, overfull=(0, 1)), True),
     ],
 )
 def test_a_plan_pays_if_it_saves_more_than_its_moves_cost_and_chance_explains(
@@ -88,9 +92,15 @@ def test_what_keeps_a_better_placement_from_being_adopted_is_named(
 
 
 def test_a_placement_within_the_capacity_of_servers_comes_before_cheaper_and_more_even_ones() -> None:
-    within, cheaper = replace(BETTER, imbalance=1.2), replace(BETTER, cost=10.0, overfull=True)
-    for now in (replace(NOW, overfull=True), NOW):
+    within, cheaper = replace(BETTER, imbalance=1.2), replace(BETTER, cost=10.0, overfull=(1, 1))
+    for now in (replace(NOW, overfull=(1, 1)), NOW):
         assert choose_candidate(now, [cheaper, within], 0.05).candidate is within
+
+
+def test_what_servers_can_take_after_a_loss_is_named() -> None:
+    relieved = choose_candidate(replace(NOW, overfull=(0, 1)), [BETTER], 0.05)
+    assert relieved.why == "relieves a server of more than it can take after the loss of another"
+    assert choose_candidate(NOW, [replace(BETTER, overfull=(0, 2))], 0.05).why.startswith("a server would have more ")
 
 
 def test_savings_are_in_ms_of_cpu_a_second() -> None:

@@ -310,27 +310,29 @@ def test_a_plan_with_more_clients_than_a_server_accepts_is_refused(options: dict
     with pytest.raises(DiemError, match="clients of 11,999: "):
         made_for_all(replace(Z_CLIENT, capacity=11_999), **options)
     with pytest.raises(DiemError, match="clients of 11,998: "):
-        made_for_all(RunningSystem(("http://m",), capacity=20_000), capacity=11_998, **options)
+        made_for_all(RunningSystem(("http://m",), capacity=20_000), capacity={"clients": 11_998.0}, **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "fullest"), [({"capacity": 12_300}, 12_000), ({"clones": 2}, 6_000)], ids=["capacity", "clones"]
+    ("options", "fullest"),
+    [({"capacity": {"clients": 12_300.0}}, 12_000), ({"clones": 2}, 6_000)],
+    ids=["capacity", "clones"],
 )
 def test_a_plan_within_the_capacity_of_servers_passes(options: dict[str, Any], fullest: float) -> None:
-    clients = made_for_all(movement=0.01, **options).plan.report["clients"]
-    assert clients["capacity"] == options.get("capacity", 10_000)
-    assert max(clients["servers"]["4"]) == pytest.approx(fullest, rel=0.02)
+    capacity = made_for_all(movement=0.01, **options).plan.report["capacity"]
+    assert capacity["limits"]["clients"] == options.get("capacity", {}).get("clients", 10_000)
+    assert max(capacity["servers"]["4"]["clients"]) == pytest.approx(fullest, rel=0.02)
 
 
 @pytest.mark.parametrize("system", [Z_PROXY, RunningSystem(("http://m",), Mode.XZ)], ids=["z-proxy", "xz"])
 def test_where_clients_connect_to_proxies_the_capacity_of_servers_does_not_count(system: RunningSystem) -> None:
-    assert made_for_all(system, movement=0.01).plan.report["clients"] is None
+    assert made_for_all(system, movement=0.01).plan.report["capacity"] is None
 
 
 def test_an_endpoint_with_more_clients_than_a_server_accepts_becomes_hot() -> None:
     found = made_for_all()
-    clients = found.plan.report["clients"]["servers"]["4"]
-    assert (found.pays, found.why) == (True, "relieves a server of more clients than it accepts")
+    clients = found.plan.report["capacity"]["servers"]["4"]["clients"]
+    assert (found.pays, found.why) == (True, "relieves a server of more than it can take")
     assert found.plan.homes["/common"] == HOT
     assert clients == pytest.approx([12_300 / 4] * 4, rel=0.001)
 

@@ -114,16 +114,35 @@ def test_hot_endpoints_are_omitted_if_there_are_none() -> None:
 
 def test_clients_of_each_server_are_beside_what_it_accepts() -> None:
     known = {
-        "capacity": 10_000,
-        "servers": {"2": [9_000.0, 3_000.4], "20": [600.0] * 19 + [601.0]},
-        "after_loss": {"2": 12_000.0, "20": 700.0},
+        "limits": {"clients": 10_000.0, "MiB of memory": 1024.0},
+        "servers": {"2": {"clients": [9_000.0, 3_000.4]}, "20": {"clients": [600.0] * 19 + [601.0]}},
+        "after_loss": {
+            "2": {"clients": 12_000.0, "MiB of memory": 1100.0},
+            "20": {"clients": 700.0, "MiB of memory": 80.0},
+        },
+        "enough": 3,
     }
-    few, many = (text for text in sentences(report(clients=known)) if text.startswith("Clients of each of "))
+    few, many = (text for text in sentences(report(capacity=known)) if text.startswith("Clients of each of "))
     accepted = "of 10,000 (DIEM_WEBSOCKET_CAPACITY)"
     assert few == f"Clients of each of 2 servers: 9,000, 3,000; the fullest has 9,000 {accepted}"
     assert many == f"Clients of each of 20 servers: {'600, ' * 16}...; the fullest has 601 {accepted}"
-    lost = [text for text in sentences(report(clients=known)) if "after the loss of one" in text]
-    assert lost == ["  after the loss of one, another would have 12,000, which it refuses: plan for more --servers"]
+    lost = [text for text in sentences(report(capacity=known)) if "after the loss of one" in text]
+    beyond = "12,000 clients of 10,000 and 1,100 MiB of memory of 1,024"
+    assert lost == [f"  after the loss of one, another would have {beyond}: plan for 3 --servers"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ((24, 24, 24), "24 partitions"),
+        ((24, 12, 24), "24 partitions, 12 more than the log has"),
+        ((48, 48, 12), "48 partitions, as the log has: a new one would get 12"),
+    ],
+)
+def test_partitions_are_beside_those_of_the_log_and_of_a_new_one(numbers: tuple[int, int, int], text: str) -> None:
+    count, before, new = numbers
+    moved, *_ = sentences(report(partitions=count, partitions_before=before, partitions_of_new_log=new))
+    assert moved.endswith(f"of the subscriptions; {text}")
 
 
 def test_mode_x_is_named_where_every_endpoint_would_be_hot() -> None:

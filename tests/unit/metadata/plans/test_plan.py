@@ -65,12 +65,25 @@ def test_json_too_deep_to_be_encoded_again_is_refused() -> None:
 def test_a_server_with_more_clients_than_it_accepts_is_named(
     servers: dict[str, list[float]], fullest: str | None
 ) -> None:
-    why = overfull({"clients": {"capacity": 10_000, "servers": servers}})
+    used = {count: {"clients": each, "MiB of memory": [60.0] * len(each)} for count, each in servers.items()}
+    limits = {"clients": 10_000.0, "MiB of memory": 1024.0}
+    why = overfull({"capacity": {"limits": limits, "servers": used, "enough": None}})
     assert (why or "").startswith(fullest or "")
     assert (why is None) == (fullest is None)
 
 
-@pytest.mark.parametrize("clients", [None, 3, {}, {"capacity": 1}, {"capacity": 1, "servers": {"2": ["?"]}}])
-def test_a_plan_that_does_not_say_its_clients_is_not_refused_for_them(clients: object) -> None:
-    assert overfull({"clients": clients}) is None
+def test_the_limit_that_is_exceeded_by_most_is_named_with_the_servers_that_would_do() -> None:
+    servers = {"2": {"clients": [10_100.0, 20.0], "MiB of memory": [900.0, 1200.0]}}
+    limits = {"clients": 10_000.0, "MiB of memory": 1024.0}
+    why = overfull({"capacity": {"limits": limits, "servers": servers, "enough": 3}}) or ""
+    assert why.startswith("server 2 of 2 would have 1,200 MiB of memory of 1,024: ")
+    assert " or for 3 --servers, or raise --capacity " in why
+
+
+@pytest.mark.parametrize(
+    "capacity",
+    [None, 3, {}, {"limits": {"clients": 1}}, {"limits": {"clients": 1}, "servers": {"2": {"clients": ["?"]}}}],
+)
+def test_a_plan_that_does_not_say_what_servers_use_is_not_refused_for_it(capacity: object) -> None:
+    assert overfull({"capacity": capacity}) is None
     assert overfull({}) is None

@@ -116,8 +116,8 @@ async def test_applying_a_plan_also_moves_unknown_endpoints_to_the_partition_of_
 
 
 def with_clients(*each: float) -> Plan:
-    clients = {"capacity": 10_000, "servers": {str(len(each)): each}}
-    return replace(plan(1), report={"clients": clients})
+    capacity = {"limits": {"clients": 10_000.0}, "servers": {str(len(each)): {"clients": each}}, "enough": None}
+    return replace(plan(1), report={"capacity": capacity})
 
 
 async def test_a_plan_with_more_clients_than_a_server_accepts_is_neither_stored_nor_applied(tmp_path: Path) -> None:

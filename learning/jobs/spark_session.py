@@ -10,8 +10,10 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -112,7 +114,8 @@ def spark_session(options: SparkOptions, launched: Callable[[], None] = lambda: 
                 conf = pyspark.SparkConf().setAll(list(settings.items()))
                 pyspark.SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001  # starts the JVM alone
             launched()
-            return builder.getOrCreate()
+            with _own_interrupt():
+                return builder.getOrCreate()
     except (PySparkRuntimeError, OSError) as error:
         raise SparkFailed(f"Spark's JVM did not start: {str(error).splitlines()[0]}", options.log) from error
     except Exception as error:
@@ -174,6 +177,17 @@ def open_spark(options: SparkOptions, launched: Callable[[], None] = lambda: Non
         # The JVM may be dead, or an interrupted call may have left its connection unusable.
         with contextlib.suppress(Exception):
             spark.stop()
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Keep the handler of Ctrl-C: PySpark's calls the JVM, in the middle of another call by the same connection."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

@@ -108,7 +108,7 @@ class Bench:
         wall = time.monotonic()
         made, cpu_s = timed(partial(find, problem, current))
         wall = time.monotonic() - wall
-        used, held_out = problem.split(HELD_OUT)
+        used, held_out = problem.split(0.0, HELD_OUT)
         again = find(used, current)
         self.figures[name] = {
             "cpu_s": cpu_s,

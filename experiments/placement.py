@@ -3,7 +3,8 @@
 Instances (tests/support/instances.py): A has 10,000 endpoints, 100,000 clients and communities, drift replaces 15 % of
 these clients; Z has no communities, only Zipf's popularity; P is the demo page, T has templates of series for zones, R
 the pairs of users and items of a file (``--pairs FILE``), else made ones of the shape of Last.fm 2k; B is ten times as
-large as A. "Spark" plans B from single subscriptions, where Spark is installed. Deterministic but for the times.
+large as A. "Spark" plans B from single subscriptions, where Spark is installed. "Capacity" plans 1,000 random
+populations on servers with limits (experiments/placement_capacity.py). Deterministic but for the times.
 
 Every row has the fan-out, the largest load of a server over the mean, J (docs/placement.md), the fan-out of clients
 held out (the method is run again without a fifth of the clients, and evaluated for these) and the CPU time of the first
@@ -28,7 +29,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from experiments import mt_kahypar, placement_baselines, placement_spark
+from experiments import mt_kahypar, placement_baselines, placement_capacity, placement_spark
 from experiments.listeners import listeners, read_pairs
 from experiments.picture import Bar, Group, Row, draw
 from learning.costs import DEFAULT, Costs
@@ -55,6 +56,7 @@ COSTS: Final = Costs(update_us=1.0, delivery_us=1.0, connection_us_per_s=1000.0)
 HOT: Final = 0.005
 DRIFT: Final = 0.15
 MOVED: Final = 0.01
+POPULATIONS, MISSED = sized(1000, 100, 3), 0.01
 HELD_OUT: Final = 0.2
 EVEN: Final = 1.05 + 1e-6
 REFERENCE: Final = "mt_kahypar"
@@ -65,6 +67,7 @@ RECIPES: Final = {
     "T": {"clients": 50_000, "seed": 6},
     "R": {"seed": 7},
     "B": {"B": asdict(B)},
+    "Capacity": {"populations": POPULATIONS},
     "Spark": sized({"B on Spark": asdict(B)}, {"A on Spark": asdict(A)}, {"Z on Spark": asdict(Z)}),
 }
 """Parts of the benchmark, in their order, with what their instances are made from."""
@@ -340,6 +343,17 @@ def part_spark(bench: Bench, before: Mapping[str, Any]) -> None:
     bench.goal(f"{name}: memory of all processes", "GiB", 3, found["spent"]["peak_gib"])
 
 
+def part_capacity(bench: Bench) -> None:
+    """Random populations on servers with limits: what becomes of their plans."""
+    count = POPULATIONS
+    found, cpu_s = timed(partial(placement_capacity.outcomes, count))
+    bench.figures["Capacity"] = {"cpu_s": cpu_s, "servers": {}, "outcomes": found}
+    bench.rows |= {f"of {count} populations: {name}": {"plans": number} for name, number in found.items()}
+    outcome = placement_capacity.Outcome
+    bench.goal("Capacity: plans above it that are not reported", "", 0, found[outcome.SILENT])
+    bench.goal("Capacity: plans above it where one within it exists", "of all", MISSED, found[outcome.MISSED] / count)
+
+
 def picture(figures: Mapping[str, Any], goals: Sequence[Goal]) -> str:
     """Draw fan-out, balance and J of every placement, with the goals of plans."""
     bounds = {goal.name: goal.goal for goal in goals}
@@ -396,6 +410,8 @@ def measure(part: str, bench: Bench, before: Mapping[str, Any], path: Path | Non
             part_r(bench, path)
         case "B":
             part_b(bench)
+        case "Capacity":
+            part_capacity(bench)
         case _:
             part_spark(bench, before)
 
@@ -419,7 +435,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command.add_argument("--only", type=_parts, metavar="PARTS", help=f"some of {','.join(RECIPES)}")
     given = command.parse_args(argv)
     possible = [part for part in RECIPES if part != "Spark" or placement_spark.possible()]
-    left_out = sized(set[str](), {"B"}, {*RECIPES} - {"Z", "Spark"})
+    left_out = sized(set[str](), {"B"}, {*RECIPES} - {"Z", "Capacity", "Spark"})
     chosen: list[str] = given.only or [part for part in possible if part not in left_out]
     result: dict[str, Any] = {"parts": {}, "figures": {}}
     kept: list[Goal] = []

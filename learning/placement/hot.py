@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from learning.placement import capacity
 from learning.placement.backend import Backend
 from learning.placement.baselines import Infeasible, find_obstacle
 from learning.placement.blocks import Floats, Mask, Parts
@@ -51,6 +52,25 @@ def mandatory(problem: Problem, *, certain: bool = False) -> Mask:
         for endpoint in np.flatnonzero(crowded).tolist():
             hot[endpoint] = hot[endpoint] or _fits(problem, hot, endpoint)
     return hot
+
+
+def relieving(problem: Problem, placement: Parts, leaves: int) -> list[Parts]:
+    """Return the placement with more hot endpoints, so that servers exceed fewer limits, the cheapest first.
+
+    With those prefixes that :func:`choose` tries, too, after which :func:`capacity.overfull` is least.
+    """
+    present = capacity.overfull(problem, placement, leaves)
+    if present == (0, 0):
+        return []
+    none = placement < 0
+    found = [
+        np.where(hot, -1, placement).astype(np.int32)
+        for hot in _prefixes(problem, none, _limits(problem, placement, None, np.inf))
+    ]
+    exceeded = [capacity.overfull(problem, each, leaves) for each in found]
+    least = min(exceeded, default=present)
+    relieved = [each for each, over in zip(found, exceeded, strict=True) if over == least < present]
+    return sorted(relieved, key=lambda each: problem.cost(each, leaves))
 
 
 def _fits(problem: Problem, hot: Mask, endpoint: int) -> bool:

@@ -13,7 +13,7 @@ from learning.placement import exact, hot, report
 from learning.placement.backend import Backend
 from learning.placement.baselines import Infeasible
 from learning.placement.blocks import Floats, Mask, Parts
-from learning.placement.capacity import relieve
+from learning.placement.capacity import overfull, relieve
 from learning.placement.instance import Instance
 from learning.placement.multilevel import KICKED_VERTICES, Search, search_placement
 from learning.placement.objective import ROUNDING, migration_cost, part_loads, server_of_endpoint
@@ -43,6 +43,8 @@ HOT_SHARES: Final = (1.0, 0.5, 0.25)
 The rest of it evens them out."""
 NEW: Final = "new"
 """Name of the candidate from scratch."""
+HEATED: Final = 3
+"""Larger hot sets from which placements within the limits of servers are searched."""
 HOT_ROUNDS: Final = 2
 """Rounds of choosing the hot set for a placement, then placing the rest again."""
 BALANCE_ROUNDS: Final = 4
@@ -195,7 +197,23 @@ def solve(problem: Problem) -> tuple[Parts, int]:
     if _overload(problem, placement, leaves) > 0 and ((more := hot.mandatory(problem)) != must).any():
         placement, leaves = _solve_with(problem, more)
     _check_balance(problem, placement, leaves)
-    return _relieve(problem, placement, leaves), leaves
+    return _relieve_by_hot(problem, _relieve(problem, placement, leaves), leaves), leaves
+
+
+def _relieve_by_hot(problem: Problem, placement: Parts, leaves: int) -> Parts:
+    """Return a placement with more hot endpoints, if servers then exceed fewer limits: these need no server."""
+    best = placement
+    for heated in hot.relieving(problem, placement, leaves)[:HEATED]:
+        for searched in (False, True):
+            found = _solve(problem, heated < 0, leaves) if searched else heated
+            found = _relieve(problem, _balance_hot(problem, problem.search_load(found < 0), found, leaves), leaves)
+            if _overload(problem, found, leaves) > 0:
+                continue
+            if (now := overfull(problem, found, leaves)) < overfull(problem, best, leaves):
+                best = found
+            if now == (0, 0):
+                return best
+    return best
 
 
 def _solve_with(problem: Problem, must: Mask) -> tuple[Parts, int]:

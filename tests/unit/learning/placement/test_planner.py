@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learning.costs import DEFAULT, Costs
+from learning.costs import DEFAULT, SERVER_LIMITS, Costs
 from learning.modes.configuration import Size
 from learning.placement.baselines import Infeasible, murmur2
 from learning.placement.instance import Instance, split_time
@@ -454,6 +454,18 @@ def test_the_number_of_partitions_grows_until_the_load_is_even() -> None:
     assert chosen((5, 8), 8) > 8
     assert max(even.imbalance(chosen((5, 6, 8), 6), each) for each in (5, 6, 8)) <= EVEN_ENOUGH
     assert chosen((2,), 19) == 24, "ten of nineteen are 1.05 times the mean"
+
+
+def test_endpoints_become_hot_where_no_placement_of_them_is_within_the_limits_of_servers() -> None:
+    """Pairs of four endpoints in a ring, with thirty clients each: any half of the ring has ninety."""
+    ring = [([each, (each + 1) % 4], 3000) for each in range(4)]
+    made = instance([0.001] * 4 + [10.0] * 8, *ring, *(([4 + each], 100) for each in range(8)))
+    options = PlanOptions((2,), partitions=12, current_partitions=12, limits=SERVER_LIMITS._replace(clients=70))
+    found = plan(made, options, DEFAULT, murmur2(made.endpoints, 12))
+    used = found.report["capacity"]["servers"]["2"]["clients"]
+    assert (max(used) <= 70, sum(used)) == (True, pytest.approx(128, abs=1))
+    assert (found.placement[:4] < 0).any()
+    assert found.pays
 
 
 @pytest.mark.parametrize("servers", range(1, 33))

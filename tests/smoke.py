@@ -28,9 +28,9 @@ AT_ONCE: Final = 6
 LIMIT_S: Final = 300.0 * FACTOR
 """Longest time of a run."""
 _TARGET: Final = re.compile(r"^bench-(\w+):.*\n\t@(?:\w+=\S+ )*\$\(PY\) -m (\S+)$", re.MULTILINE)
-EXECUTED: Final = frozenset({"placement", "learning", "pipeline", "faults-upgrade"})
+EXECUTED: Final = frozenset({"placement", "learning", "pipeline", "follow", "faults-upgrade"})
 """Runs with libraries that have threads of their own, and with the processes of another release."""
-LONGEST: Final = ("cost", "placement", "pipeline", "modes", "tokens", "sizing", "fanout", "faults-z-client")
+LONGEST: Final = ("cost", "placement", "follow", "pipeline", "modes", "tokens", "sizing", "fanout", "faults-z-client")
 """They begin first."""
 IMPORTS: Final = ("tests.load.observe", "tests.bench.report", "tests.bench.servers", "tests.integration.data.process")
 """What most of the runs import."""

@@ -52,7 +52,7 @@ engines: install-test page chromium firefox webkit
 	@CI=1 RUN_ENGINES=1 $(PYTEST) tests/engines
 
 # QUICK=1: one project.
-frameworks: install-test $(MODULES) chromium
+frameworks: install-test page chromium
 	@CI=1 RUN_FRAMEWORKS=1 $(PYTEST) -rP -o faulthandler_timeout=900 tests/frameworks
 
 # In `make test` one JVM is Spark, most queries are interpreted, not compiled.
@@ -234,7 +234,7 @@ site: install-docs
 packages: install page
 	@test -x $(VENV)/bin/uv || $(PY) -m pip install --quiet --no-deps --require-hashes -r deploy/install/uv.txt
 	@$(VENV)/bin/uv build --quiet --no-build-isolation --python $(PY) --out-dir dist
-	@cd client && ../deploy/install/node.sh npm pack --silent --pack-destination ../dist
+	@cp client/dist/diem-client-$(RELEASE).tgz dist/
 
 # For clients in other languages: the shared cases, beside the texts that their README names.
 cases:
@@ -343,7 +343,7 @@ $(MODULES): client/package-lock.json client/package.json | $(NODE_AFTER)
 	@cd client && ../deploy/install/node.sh npm ci --silent --no-audit --no-fund
 	@touch $@
 
-$(PAGE): $(shell find client/src client/admin client/public client/index.html -type f 2>/dev/null) client/vite.config.ts client/vite.admin.config.ts client/package-lock.json | $(MODULES)
+$(PAGE): $(shell find client/src client/admin client/public client/index.html -type f 2>/dev/null) client/vite.config.ts client/vite.admin.config.ts client/package.json client/package-lock.json | $(MODULES)
 	@echo "Building the web page ..."
 	@cd client && ../deploy/install/node.sh npm run build --silent
 	@touch $@

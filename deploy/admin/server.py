@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from deploy.admin.app import make_app
@@ -16,7 +15,7 @@ from diem.links.internal_client import internal_client
 from diem.process import security_log
 from diem.process.clock import SystemClock
 from diem.process.key_ring import KeyRing
-from services.data.settings import Settings
+from services.data.settings import built_page
 
 CONNECTIONS: Final = 64
 """Maximum number of open connections; a page has one or two."""
@@ -35,7 +34,7 @@ async def serve(page: OperatorPage, source: StatusSource, stopping: asyncio.Even
 
     collector = Collector(source, PlanReader(service), page.logs, clock)
     server = make_server(
-        make_app(page.pages or _built_pages(), Sessions(page.key_file, clock), collector.latest),
+        make_app(page.pages or built_page() / "admin", Sessions(page.key_file, clock), collector.latest),
         limits=ConnectionLimits(readers=CONNECTIONS, pending=CONNECTIONS),
         drain_s=DRAIN_S,
     )
@@ -44,9 +43,3 @@ async def serve(page: OperatorPage, source: StatusSource, stopping: asyncio.Even
             await server.run_until(stopping, *page.sockets)
     finally:
         await collector.close()
-
-
-def _built_pages() -> Path:
-    """Return the directory beside the public page of this installation."""
-    public: Path = Settings.model_fields["page_dir"].get_default(call_default_factory=True)
-    return public / "admin"

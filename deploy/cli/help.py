@@ -24,6 +24,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "patch": "Change a part of the data of an endpoint.",
         "notify": "Announce a change of data that lives elsewhere.",
         "delete": "Delete an endpoint; its subscribers are notified.",
+        "new": "Make a front end of your own from an example.",
         "sources": "The sources of diem.toml.",
     },
     "Operate it": {

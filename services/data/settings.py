@@ -30,6 +30,11 @@ _STORE: Final = StoreLimits()
 _HISTORY: Final = _STORE.writer.history
 
 
+def built_page() -> Path:
+    """Return the directory of the built page of this installation, with the packed SDK; it may be missing."""
+    return PACKAGED_PAGE if PACKAGED_PAGE.is_dir() else BUILT_PAGE
+
+
 class Settings(TlsSettings, TrafficSettings):
     """Settings of the Data Service, from ``DIEM_DATA_*``."""
 
@@ -71,7 +76,7 @@ class Settings(TlsSettings, TrafficSettings):
         default=None, description="diem.toml with the sources; without it, the simulated market."
     )
     page_dir: Path = Field(
-        default_factory=lambda: PACKAGED_PAGE if PACKAGED_PAGE.is_dir() else BUILT_PAGE,
+        default_factory=built_page,
         description="Directory of the built page.",
         json_schema_extra={"shown_default": "that of the package, or client/dist of the repository"},
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Final
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.e2e.axe import nothing_is_found
+from tests.e2e.test_page_kinds import write
 from tests.support.guides import Block, blocks
 from tests.support.running import ROOT, Running, running
 
@@ -63,7 +66,23 @@ async def test_the_pages_of_the_first_guides_show_what_is_written(tmp_path: Path
         await expect(van.locator("#van")).to_have_text("30 km/h in Main St")
         await run_writes(GET_STARTED, "diem patch /vans/7", system)
         await expect(van.locator("#van")).to_have_text("50 km/h in Main St")
+
+        # The playground, of the endpoint just written.
+        playground = await opened("playground.html")
+        await playground.locator("#endpoint").fill("vans")
+        await playground.locator("#endpoint").press("Enter")
+        await expect(playground.locator("#state")).to_have_text("open, stale: not an endpoint name: vans")
+        await playground.locator("#endpoint").fill("/vans/7")
+        await playground.get_by_role("button").click()
+        await expect(playground.locator("#state")).to_have_text("open, live")
+        await expect(playground.locator("#value")).to_contain_text('"speed": 50')
+        version = await write(system, "/vans/7", {"speed": 60})
+        await expect(playground.locator("#value")).to_have_text('{ "speed": 60 }')
+        row = re.compile(rf"^\d\d:\d\d:\d\d\.\d{{3}}update{version}\d+live$")
+        await expect(playground.locator("tbody tr").filter(has_text=row)).to_have_count(1)
+        await nothing_is_found(playground, "phone")
         assert errors == []
+    await expect(playground.locator("#state")).to_contain_text(re.compile("^reconnecting.*stale"))
 
 
 def test_the_documentation_shows_the_examples_that_run() -> None:

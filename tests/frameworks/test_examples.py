@@ -1,6 +1,6 @@
-"""The projects of client/examples with the packed SDK, built and run in Chromium: ``make frameworks``.
+"""What ``diem new page`` makes of client/examples, built and run in Chromium: ``make frameworks``.
 
-With ``QUICK=1`` the first one alone. All that is changed of them is the address of DIEM, whose port is free here.
+With ``QUICK=1`` the first one alone.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -37,7 +38,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
 ]
 
-EXAMPLES: Final = ROOT / "client" / "examples"
 BUILD: Final = ROOT / "build" / "frameworks"
 NODE: Final = str(ROOT / "deploy" / "install" / "node.sh")
 PAGES: Final = ("react", "vue", "svelte", "angular", "solid")
@@ -47,7 +47,6 @@ SERVERS: Final[dict[str, tuple[str, ...]]] = {
     "sveltekit": ("build/index.js",),
 }
 """What Node.js runs, with the variables PORT and HOST."""
-DOCUMENTED_CONFIG: Final = "http://localhost:8080/config.json"
 SILENT: Final = {"NEXT_TELEMETRY_DISABLED": "1", "NUXT_TELEMETRY_DISABLED": "1", "NG_CLI_ANALYTICS": "false"}
 LIMIT_S: Final = 600 * FACTOR
 """Longest time of an installation or a build."""
@@ -59,7 +58,7 @@ in_full = pytest.mark.skipif(SIZE is not RunSize.FULL, reason="the first page is
 
 @dataclass
 class Projects:
-    """Copies of the projects, each with the port of its page, which DIEM lets in."""
+    """The projects, each with the port of its page, which DIEM lets in."""
 
     system: Running
     ports: dict[str, int]
@@ -68,12 +67,13 @@ class Projects:
         return f"http://127.0.0.1:{self.ports[name]}"
 
     async def built(self, name: str) -> Path:
-        """Copy a project to where the SDK is as it is in the checkout, install exactly what is locked, and build."""
-        project = BUILD / "examples" / name
-        shutil.copytree(EXAMPLES / name, project, ignore=shutil.ignore_patterns("node_modules", *built_files()))
-        for file in project.rglob("*"):
-            if file.suffix in {".ts", ".tsx", ".vue", ".svelte"}:
-                file.write_text(file.read_text().replace(DOCUMENTED_CONFIG, f"{self.system.page}config.json"))
+        """Make a project for the running system, install exactly what is locked, and build."""
+        project = BUILD / name
+        options = ("--with", name, "--state-dir", str(self.system.state_dir))
+        made = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "deploy", "new", "page", str(project), *options), cwd=ROOT
+        )
+        assert await made.wait() == 0
         for command in (("npm", "ci", "--prefer-offline"), ("npm", "run", "build")):
             began = time.monotonic()
             await asyncio.to_thread(run, *command, directory=project)
@@ -98,16 +98,10 @@ def run(*command: str, directory: Path) -> str:
     return done.stdout
 
 
-def built_files() -> list[str]:
-    """Return what a build of a project writes."""
-    return [line.rstrip("/") for line in (EXAMPLES / ".gitignore").read_text().splitlines()]
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def projects(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Projects]:
     shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True)
-    run("npm", "pack", "--silent", f"--pack-destination={BUILD}", directory=ROOT / "client")
     ports = {name: free_port() for name in (*PAGES, *SERVERS)}
     origins = [option for port in ports.values() for option in ("--origin", f"http://127.0.0.1:{port}")]
     async with running(tmp_path_factory.mktemp("system"), options=tuple(origins)) as system:

@@ -104,6 +104,7 @@ def test_wheel_has_the_page_and_the_presets_and_no_tests(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     page = {name.removeprefix("services/data/page/") for name in names if name.startswith("services/data/page/")}
     assert {"index.html", "diem.js", "login.html"} <= page
+    assert not [name for name in names if "node_modules" in name]
     assert "services/data/files/presets/smard.toml" in names
     assert "uplot" in zipfile.ZipFile(wheel).read("services/data/page/licenses.md").decode()
     licences = {name.partition(".dist-info/licenses/")[2] for name in names if ".dist-info/licenses/" in name}
@@ -137,6 +138,16 @@ async def test_diem_up_of_the_installed_wheel_serves_its_page(diem: list[str | P
         up.terminate()
         async with asyncio.timeout(PATIENCE_S):
             await up.communicate()
+
+
+def test_new_page_of_the_installed_wheel_has_the_sdk_beside_it(diem: list[str | Path], tmp_path: Path) -> None:
+    for name in ("react", "plain"):
+        command = [*diem, "new", "page", name, "--with", name]
+        subprocess.run(command, cwd=tmp_path, env=environment(), check=True, timeout=PATIENCE_S)
+    sdk = json.loads((tmp_path / "react" / "package.json").read_text())["dependencies"]["diem-client"]
+    assert (tmp_path / "react" / sdk.removeprefix("file:")).is_file()
+    assert (tmp_path / "react" / ".npmrc").is_file()
+    assert (tmp_path / "plain" / "scores.html").is_file()
 
 
 @pytest.mark.parametrize(

@@ -132,15 +132,19 @@ def _evaluate_current(problem: Problem, current: Parts | None) -> EvaluatedPlace
 def _hold_out(problem: Problem, current: Parts | None, *, uneven: bool) -> dict[str, HeldOut]:
     """Return what the same searches find without parts of the clients, by name, evaluated for these."""
     share = problem.options.hold_out
-    parts, halves = (_without_parts(problem, each, current, uneven=uneven) for each in (share, 0.5))
+    folds, of_halves = problem.folds(share), problem.folds(0.5)
+    if len(problem.instance.endpoints) <= KICKED_VERTICES:
+        # Such searches take seconds each.
+        folds, of_halves = folds[:1], []
+    parts, halves = (_without_parts(each, current, uneven=uneven) for each in (folds, of_halves))
     return {name: HeldOut.of(own, halves.get(name, ()), share) for name, own in parts.items()}
 
 
 def _without_parts(
-    problem: Problem, share: float, current: Parts | None, *, uneven: bool
+    folds: Sequence[tuple[Problem, Problem]], current: Parts | None, *, uneven: bool
 ) -> dict[str, list[HeldOutPart]]:
     found: dict[str, list[HeldOutPart]] = {}
-    for used, others in problem.folds(share):
+    for used, others in folds:
         searched = replace(used, backend=used.backend.without_long_sets())
         now = _evaluate_current(others, current)
         # Where no part can be balanced, perhaps all clients can.

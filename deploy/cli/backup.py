@@ -5,14 +5,18 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO, Final
 
 import typer
 
-from deploy.cli.options import StateDirOption, UnusableFile, run_change
+from deploy.cli.options import STATE_DIR, StateDirOption, UnusableFile, run_change
 from deploy.invocation import diem_command
+from deploy.system.state_dir import NotUp, StateDir
+from deploy.system.store import configured_url, running_url
 from deploy.terminal import DEFAULT_STATE_DIR, amount, plain_console, plain_table
+from diem.errors import ConfigurationError
 from diem.process.auth import read_secret
 from diem.process.clock import SystemClock
 from diem.process.settings import secret_files, variables
@@ -22,19 +26,31 @@ from services.data.backup.backup import backup
 from services.data.backup.errors import UnconfirmedKeys
 from services.data.backup.restore import restore
 from services.data.settings import Settings
-from services.data.store.rollback_guard import MARK_FILE, MarkFile
+from services.data.store.rollback_guard import MARK_FILE, SQLITE, MarkFile
 
 DatabaseOption = Annotated[
     str | None,
     typer.Option(
         envvar=list(variables(Settings, "database_url")),
         show_envvar=True,
-        help="URL of the store. Default: that in the file DIEM_DATA_DATABASE_URL_FILE, or the state directory's. Put "
-        "passwords in this file, or in the environment variable.",
+        help="URL of the store. Default: that in the file DIEM_DATA_DATABASE_URL_FILE, else that of the running `diem "
+        "up`, else the state directory's. Put passwords in this file, or in the environment variable.",
     ),
 ]
 PIPE: Final = Path("-")
 _SHOWN_KEYS: Final = 50
+
+
+@dataclass(eq=False)
+class UnknownStore(ConfigurationError):
+    """The last system of the state directory had its store elsewhere, and nothing runs to name it."""
+
+    template = (
+        "the store of {path} was in PostgreSQL, and no `diem up` runs there to name it: set DIEM_DATA_DATABASE_URL, "
+        "or give --database-url"
+    )
+
+    path: Path
 
 
 def register(cli: typer.Typer) -> None:
@@ -55,7 +71,8 @@ def backup_command(
 
     async def work() -> None:
         with _new_file(file) as output:
-            header, endpoints = await backup(_url(state_dir, database_url), output, SystemClock().wall_ms())
+            url = await _url(state_dir, database_url)
+            header, endpoints = await backup(url, output, SystemClock().wall_ms())
         name = "the backup" if file == PIPE else str(file)
         text = f"{name} has {endpoints} endpoints, at position {header.sequence} of store {header.store}"
         typer.echo(text, err=file == PIPE)
@@ -80,7 +97,7 @@ def restore_command(
         mark = MarkFile(state_dir / MARK_FILE).read()
         try:
             restored = await restore(
-                _url(state_dir, database_url),
+                await _url(state_dir, database_url),
                 file,
                 SystemClock().wall_ms(),
                 replace=replace,
@@ -136,9 +153,23 @@ def _show(keys: Sequence[Key]) -> None:
         typer.echo(f"and {len(keys) - _SHOWN_KEYS} more")
 
 
-def _url(state_dir: Path, given: str | None) -> str:
+async def _url(state_dir: Path, given: str | None) -> str:
+    """Return the URL of the store: as given, of the running system, or of the state directory.
+
+    Raises:
+        UnknownStore: the state directory's last store was elsewhere.
+        ControlFailed: the running system does not tell it.
+        BadKeyFile: it is in an unusable file.
+    """
     if given:
         return given
     if file := secret_files(Settings).get("database_url"):
         return read_secret(file)
-    return Settings(state_dir=state_dir).database_url.get_secret_value()
+    state = StateDir(state_dir)
+    try:
+        return await running_url(state)
+    except NotUp:
+        mark = MarkFile(state_dir / MARK_FILE).read()
+        if mark is not None and mark.backend != SQLITE:
+            raise UnknownStore(state.path) from None
+    return configured_url({STATE_DIR: str(state_dir)})

@@ -114,7 +114,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ha
         request = json.loads(await reader.readline())
         handler = handlers[request["command"]]
     except (ValueError, KeyError, TypeError):  # too long, not JSON, not an object, no such command
-        reply: dict[str, Any] = {"error": "the running `diem up` does not know this command"}
+        reply: dict[str, Any] = {"error": "the running `diem up` does not know this command: is it of another release?"}
     else:
         try:
             reply = await handler(request)

@@ -16,7 +16,7 @@ import structlog
 
 from deploy.admin.listener import OperatorPage
 from deploy.kafka.processes import full_disk
-from deploy.system import control, scaling, source_health
+from deploy.system import control, scaling, source_health, store
 from deploy.system.control import CommandRefused
 from deploy.system.description import describe
 from deploy.system.launch import Misconfigured, ProcessNotStarted, child_environment
@@ -31,6 +31,7 @@ from deploy.topology.kafka_users import directory_of
 from diem.kafka.config import DEFAULT_PREFIX, Names
 from diem.links.internal_client import fetch_status, internal_client
 from diem.process import security_log
+from diem.process.auth import BadKeyFile
 from diem.process.clock import SystemClock
 from diem.process.fork_server import ForkServer
 from diem.process.http_transport import HttpTransport
@@ -171,7 +172,11 @@ class Up:
         """
         key = KeyRing.load(self._state.internal_key_file)
         async with HealthProbe(key, self._durations.time_factor) as probe:
-            handlers = {"status": lambda _request: self._status(probe), "scale": self._scale}
+            handlers = {
+                "status": lambda _request: self._status(probe),
+                "scale": self._scale,
+                store.COMMAND: self._store,
+            }
             async with control.serve(self._state, handlers):
                 self._reload_on_sighup(life)
                 self._supervisor.start()
@@ -380,8 +385,11 @@ class Up:
         # During the start, processes warn of waiting for each other: if it takes long, one line gives a reason.
         self._logs.poll(show=self._up)
 
+    def _environment(self, process: Planned) -> dict[str, str]:
+        return child_environment(os.environ) | dict(process.env)
+
     def _spec(self, process: Planned) -> Spec:
-        env = child_environment(os.environ) | dict(process.env)
+        env = self._environment(process)
         log = self._state.log_of(process.name)
         ours = process.process if process.process in PROCESSES else None
         return Spec(process.name, process.argv, env, log, process.stage, process.sweep, process=ours)
@@ -424,6 +432,13 @@ class Up:
         reports = await probe.reports([self._planned[process["name"]] for process in processes])
         for process, report in zip(processes, reports, strict=True):
             process["report"] = report if process["pid"] else None
+
+    async def _store(self, _request: dict[str, Any]) -> dict[str, Any]:
+        data = next(process for process in self._topology.processes if process.process == "data")
+        try:
+            return {"database_url": store.configured_url(self._environment(data))}
+        except BadKeyFile as error:
+            raise CommandRefused(str(error)) from None
 
     async def _scale(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self._up:

@@ -207,9 +207,9 @@ def load(model: type[_S]) -> _S:
     return settings
 
 
-def from_environment(model: type[ProcessSettings]) -> dict[str, str]:
+def from_environment(model: type[ProcessSettings], environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the texts of the set variables by field; empty ones and service links count as absent."""
-    given = _variables()
+    given = _variables(environ)
     used = ((name, _first(variables(model, name), given)) for name in model.model_fields)
     return {name: given[where] for name, where in used if where is not None}
 
@@ -224,9 +224,9 @@ def _used(model: type[ProcessSettings], name: str) -> str:
     return _first(names, _variables()) or variable(model, name)
 
 
-def _variables() -> dict[str, str]:
+def _variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the set variables, in upper case."""
-    given = {name.upper(): value for name, value in os.environ.items() if value}
+    given = {name.upper(): value for name, value in environ.items() if value}
     return {name: value for name, value in given.items() if not is_service_link(name, value)}
 
 
@@ -236,9 +236,9 @@ def _secret_file_variables(model: type[ProcessSettings], name: str) -> tuple[str
     return tuple(f"{each}_FILE" for each in variables(model, name)) if is_secret else ()
 
 
-def secret_files(model: type[ProcessSettings]) -> dict[str, Path]:
+def secret_files(model: type[ProcessSettings], environ: Mapping[str, str] = os.environ) -> dict[str, Path]:
     """Return the secret files named in the environment, by field."""
-    given = _variables()
+    given = _variables(environ)
     named = ((name, _first(_secret_file_variables(model, name), given)) for name in model.model_fields)
     return {name: Path(given[where]) for name, where in named if where is not None}
 

@@ -1,7 +1,7 @@
 """Interface of the store to its database; ``sqlite`` and ``postgres`` implement it."""
 
 from contextlib import AbstractAsyncContextManager
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
@@ -19,6 +19,9 @@ EXPECTED: Final = "sqlite:///path/to/file or postgresql://user:password@host:por
 
 class Database(Protocol):
     """One database, written by one process at a time; reads see committed data only."""
+
+    backend: ClassVar[str]
+    """sqlite or postgresql."""
 
     @property
     def display_name(self) -> str:

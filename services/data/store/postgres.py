@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import asyncpg  # type: ignore[import-untyped]  # no type information is published for it
 import structlog
@@ -60,6 +60,8 @@ _logger = structlog.get_logger("data")
 
 class PostgresDatabase:
     """A database of a PostgreSQL server, in the first schema of the user's search path."""
+
+    backend: ClassVar[str] = "postgresql"
 
     def __init__(self, url: URL, timeout_s: float) -> None:
         # Named ``sslmode`` in URLs, as in libpq; asyncpg calls it ``ssl``.

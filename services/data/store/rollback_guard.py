@@ -13,6 +13,7 @@ from services.data.store.index import StoreIndex
 MARK_FILE: Final = "store.mark"
 """Name of the mark's file in the state directory."""
 MARK_EVERY_S: Final = 1.0
+SQLITE: Final = "sqlite"
 
 _logger = structlog.get_logger(__name__)
 
@@ -23,6 +24,8 @@ class HighWaterMark(NamedTuple):
     store: str
     sequence: int
     version: int
+    backend: str = SQLITE
+    """The database: sqlite or postgresql."""
 
 
 class MarkFile:
@@ -36,7 +39,8 @@ class MarkFile:
         """Return the stored mark; None if it is missing or damaged."""
         try:
             read = orjson.loads(self._path.read_bytes())
-            return HighWaterMark(str(read["store"]), int(read["sequence"]), int(read["version"]))
+            numbers = int(read["sequence"]), int(read["version"])
+            return HighWaterMark(str(read["store"]), *numbers, str(read.get("backend", SQLITE)))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -60,18 +64,20 @@ class RollbackGuard:
         file: of the mark; None keeps none.
         store: the store's id.
         index: the store's sequence and version.
+        backend: its database.
     """
 
-    def __init__(self, file: MarkFile | None, store: str, index: StoreIndex) -> None:
+    def __init__(self, file: MarkFile | None, store: str, index: StoreIndex, backend: str = SQLITE) -> None:
         self._file = file
         self._store = store
         self._index = index
+        self._backend = backend
         self._proof: str | None = None
         """What shows that this is an older copy."""
         known = file.read() if file is not None else None
         self._marked = known if known is not None and known.store == store else None
         """The mark in the file; None if it is not this store's, or may be damaged."""
-        self._greatest = self._marked or HighWaterMark(store, 0, 0)
+        self._greatest = self._marked or HighWaterMark(store, 0, 0, backend)
         """The greatest sequence and version known of this store, whoever has them."""
         if self._greatest.sequence > index.changes.sequence:
             self.went_back(self._greatest.sequence)
@@ -115,6 +121,6 @@ class RollbackGuard:
         # An older copy's sequence does not count: a mark ahead of it stays as proof.
         if self._proof is None:
             version = max(self._index.version, self._greatest.version)
-            self._greatest = HighWaterMark(self._store, self._index.changes.sequence, version)
+            self._greatest = HighWaterMark(self._store, self._index.changes.sequence, version, self._backend)
         if self._file is not None and self._greatest != self._marked:
             self._marked = self._greatest if self._file.write(self._greatest) else None

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import URL
@@ -33,6 +33,8 @@ WRITER_PRAGMAS: Final = (
 
 class SqliteDatabase:
     """A database file, owned by the process that holds the lock file beside it."""
+
+    backend: ClassVar[str] = "sqlite"
 
     def __init__(self, url: URL, timeout_s: float) -> None:
         self.path = Path(str(url.database))

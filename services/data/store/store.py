@@ -116,7 +116,7 @@ class Store:
             database, self.index, clock, limits.writer, ages=ages, retention=self._retention, observers=[self.reader]
         )
         self._writing: asyncio.Task[None] | None = None
-        self._rollback_guard = RollbackGuard(mark, self.id, self.index)
+        self._rollback_guard = RollbackGuard(mark, self.id, self.index, database.backend)
 
     @classmethod
     async def open(

@@ -132,6 +132,8 @@ def test_a_lost_or_damaged_mark_is_ignored(tmp_path: Path) -> None:
     assert file.read() is None
     file.write(HighWaterMark("id", 7, 9))
     assert file.read() == HighWaterMark("id", 7, 9)
+    (tmp_path / "mark").write_bytes(b'{"store":"id","sequence":7,"version":9}')
+    assert file.read() == HighWaterMark("id", 7, 9), "as written by earlier releases"
     for damage in (b"", b"[]", b'{"store":"id"}', b'{"store":"id","sequence":"x","version":1}', b"\xff"):
         (tmp_path / "mark").write_bytes(damage)
         assert file.read() is None

@@ -1,11 +1,11 @@
-"""Choice of a mode: the size of each under requirements, the cheapest one, thresholds, and reasons.
+"""Choice of a mode: the size of each under requirements, the simplest of the cheapest, thresholds, and reasons.
 
 Reading order: ``Requirements``, ``fit`` (the least size of one mode), ``compare`` (all modes), ``thresholds`` along one
 quantity.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +17,8 @@ from learning.modes.model import NGINX_WORKERS, Prediction, predict
 
 SIGNIFICANT: Final = 0.15
 """Share of CPU time saved by another mode that is worth a remark."""
+CONFIDENCE: Final = 1.96
+"""Standard errors of a range that holds 95 % of the time."""
 NGINX_CLIENTS: Final = 16_000
 """Clients of a worker of nginx: each has two of its 32,768 connections."""
 _SERVERS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_SERVERS)
@@ -84,6 +86,23 @@ class Candidate:
     def size(self) -> Size:
         """Its numbers of processes."""
         return self.prediction.size
+
+    @property
+    def margin(self) -> float:
+        """Error of its CPU time, in microseconds a second: it holds 95 % of the time."""
+        return CONFIDENCE * self.cpu.error
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Its needs besides CPU time and memory, for people."""
+        mode = self.configuration
+        needed = {
+            "Kafka": mode.uses_kafka,
+            "SDK": mode is Configuration.Z_CLIENT,
+            "ports": mode is Configuration.Z_CLIENT,
+            "nginx": mode.behind_nginx and self.hosts > 1,
+        }
+        return tuple(name for name, is_needed in needed.items() if is_needed)
 
 
 def fit(configuration: Configuration, load: Load, costs: RoleCosts, needs: Requirements) -> Candidate:
@@ -221,23 +240,44 @@ _NAMES: Final = {"data": "the Data Service", "broadcast": "the Broadcast node", 
 
 
 def compare(load: Load, costs: RoleCosts, needs: Requirements) -> list[Candidate]:
-    """Return all modes, cheapest first, unsuitable ones last."""
+    """Return all modes: those as cheap as the cheapest, simplest first; others, cheapest first; unsuitable ones."""
     found = [fit(each, load, costs, needs) for each in Configuration]
-    return sorted(found, key=lambda each: (each.fault is not None, each.cpu.value))
+    cheapest = _cheapest([each for each in found if each.fault is None])
+    rest = sorted(
+        (each for each in found if each not in cheapest), key=lambda each: (each.fault is not None, each.cpu.value)
+    )
+    return [*cheapest, *rest]
 
 
 def choose(load: Load, costs: RoleCosts, needs: Requirements) -> Candidate | None:
-    """Return the cheapest suitable mode; None without one."""
-    best: Candidate | None = None
+    """Return the simplest suitable mode among the cheapest; None without one."""
+    return next(iter(cheapest(load, costs, needs)), None)
+
+
+def cheapest(load: Load, costs: RoleCosts, needs: Requirements) -> list[Candidate]:
+    """Return the suitable modes as cheap as the cheapest one, within its error, simplest first."""
+    suitable: list[Candidate] = []
+    most = math.inf
     # A mode is cheapest at its least size, so most need not be sized.
     least = {each: _floor(each, load, costs, needs) for each in Configuration}
     for configuration in sorted(Configuration, key=least.__getitem__):
-        if best is not None and least[configuration] >= best.cpu.value:
+        if least[configuration] > most:
             break
         found = fit(configuration, load, costs, needs)
-        if found.fault is None and (best is None or found.cpu.value < best.cpu.value):
-            best = found
-    return best
+        if found.fault is None:
+            suitable.append(found)
+            most = min(most, found.cpu.value + found.margin)
+    return _cheapest(suitable)
+
+
+def _cheapest(suitable: Sequence[Candidate]) -> list[Candidate]:
+    """Return those within the error of the cheapest, in the order of ``Configuration``: the simplest first."""
+    if not suitable:
+        return []
+    best = min(suitable, key=lambda each: each.cpu.value)
+    order = list(Configuration)
+    found = [each for each in suitable if each.cpu.value <= best.cpu.value + best.margin]
+    return sorted(found, key=lambda each: order.index(each.configuration))
 
 
 def _floor(configuration: Configuration, load: Load, costs: RoleCosts, needs: Requirements) -> float:
@@ -254,12 +294,15 @@ def reason(other: Candidate, chosen: Candidate, costs: RoleCosts) -> str:
     more = {name: theirs.get(name, 0.0) - mine.get(name, 0.0) for name in {**theirs, **mine}}
     most = sorted(more, key=lambda name: -abs(more[name]))[:3]
     share = other.cpu.value / chosen.cpu.value - 1 if chosen.cpu.value else 0.0
-    return f"{share:+.0%} CPU: {', '.join(f'{name} {more[name] / 1000:+,.1f}' for name in most)} ms/s"
+    besides = [name for name in other.requires if name not in chosen.requires]
+    needed = f"needs {', '.join(besides)}; " if besides else ""
+    close = " (within the error)" if other.cpu.value <= chosen.cpu.value + chosen.margin else ""
+    return f"{needed}{share:+.0%} CPU{close}: {', '.join(f'{name} {more[name] / 1000:+,.1f}' for name in most)} ms/s"
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The cheapest mode up to a value."""
+    """The choice up to a value."""
 
     configuration: Configuration | None
     """None: no mode holds."""
@@ -270,30 +313,30 @@ class Threshold:
 def thresholds(
     at: Callable[[float], Load], low: float, high: float, costs: RoleCosts, needs: Requirements
 ) -> list[Threshold]:
-    """Return the cheapest modes between two values of a quantity, turned into loads by ``at``.
+    """Return the choices between two values of a quantity, turned into loads by ``at``.
 
-    The range is sampled in steps of a factor of 1.5, and borders are then found to 3 %.
+    A mode stays the choice while it is within the error of the cheapest. The range is sampled in steps of a factor of
+    1.5, and borders are then found to 3 %.
     """
 
-    def cheapest(value: float) -> Configuration | None:
-        found = choose(at(value), costs, needs)
-        return None if found is None else found.configuration
+    def choices(value: float) -> list[Configuration | None]:
+        return [each.configuration for each in cheapest(at(value), costs, needs)] or [None]
 
     result: list[Threshold] = []
-    value, mode = low, cheapest(low)
+    value, mode = low, choices(low)[0]
     while value < high:
         following = min(value * 1.5, high)
-        found = cheapest(following)
-        if found is not mode:
+        found = choices(following)
+        if mode not in found:
             below, above = value, following
             while above / below > 1.03:
                 middle = math.sqrt(below * above)
-                if cheapest(middle) is mode:
+                if mode in (between := choices(middle)):
                     below = middle
                 else:
-                    above = middle
+                    above, found = middle, between
             result.append(Threshold(mode, below))
-            mode = found
+            mode = found[0]
         value = following
     return [*result, Threshold(mode, math.inf)]
 

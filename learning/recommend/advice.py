@@ -37,7 +37,7 @@ class Advice:
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """All modes, cheapest first, unsuitable ones last."""
+        """All modes, the recommended one first, unsuitable ones last."""
         return recommend.compare(self.load, self.costs, self.needs)
 
     @property
@@ -47,12 +47,12 @@ class Advice:
 
     @cached_property
     def by_updates(self) -> list[Threshold]:
-        """The cheapest mode by updates a second, with the same clients."""
+        """The choice by updates a second, with the same clients."""
         return self._thresholds(lambda value: self.load.scaled(self.load.clients, value), MOST_UPDATES)
 
     @cached_property
     def by_clients(self) -> list[Threshold]:
-        """The cheapest mode by clients, with the same updates."""
+        """The choice by clients, with the same updates."""
         return self._thresholds(lambda value: self.load.scaled(value, self.load.updates), MOST_CLIENTS)
 
     def _thresholds(self, at: Callable[[float], Load], most: float) -> list[Threshold]:
@@ -118,6 +118,7 @@ class Advice:
             "cpu_error": each.cpu.error,
             "cpu_by_role": found.cpu_by_role(self.costs),
             "memory": each.memory.value,
+            "needs": each.requires,
             "egress": found.egress_bytes,
             "connections": found.connections,
             "kafka_in": found.kafka_in_bytes,

@@ -18,7 +18,14 @@ from learning.recommend.advice import Advice, command
 ROLES: Final = ("data", "kafka", "broadcast", "bridge", "websocket", "metadata", "composite", "proxy", "nginx")
 WIDE: Final = 100
 """Width from which tables have wider gaps."""
-_CONFIDENCE: Final = 1.96
+_COLUMNS: Final = """\
+
+servers  of a group x groups
+95 %     error of the CPU time: of modes within it, the simplest is chosen
+fullest  process nearest its limit, with the share of its cores
+loss, s  delay of updates when a server is lost; then, when a proxy or composite is
+needs    SDK: clients must use it; ports: they connect to the port of every server
+"""
 
 
 def lines(advice: Advice, width: int) -> Iterator[RenderableType]:
@@ -33,7 +40,7 @@ def lines(advice: Advice, width: int) -> Iterator[RenderableType]:
     grown = f", grown {advice.growth:g} times" if advice.growth != 1 else ""
     yield Text(f"(from {advice.source.text}{grown}; costs: {advice.costs.source})\n")
     yield modes_table(advice.candidates, gap)
-    yield Text("")
+    yield Text(_COLUMNS)
     yield roles_table(advice, gap)
     yield Text("")
     yield resources_table(advice.candidates, gap)
@@ -43,8 +50,8 @@ def lines(advice: Advice, width: int) -> Iterator[RenderableType]:
 
 def modes_table(candidates: Sequence[Candidate], gap: int) -> Table:
     """Render the modes at their least sizes; the sentences explain unsuitable ones."""
-    numbers = ("servers", "CPU, cores", "95 %", "hosts")
-    table = plain_table("mode", *numbers, "fullest", "loss, s", right=numbers, gap=gap)
+    numbers = ("servers", "CPU, cores", "95 %", "memory", "hosts")
+    table = plain_table("mode", *numbers, "fullest", "loss, s", "needs", right=numbers, gap=gap)
     for each in candidates:
         run = RUNS[each.configuration]
         losses = [run.loss_s] if run.edge_loss_s is None else [run.loss_s, run.edge_loss_s]
@@ -52,25 +59,26 @@ def modes_table(candidates: Sequence[Candidate], gap: int) -> Table:
             Text(each.configuration, style="" if each.fault is None else "dim"),
             f"{each.size.clones} x {each.size.servers}" if each.size.clones > 1 else str(each.size.servers),
             f"{each.cpu.value / 1e6:,.2f}",
-            f"+-{_CONFIDENCE * each.cpu.error / 1e6:,.2f}",
+            f"+-{each.margin / 1e6:,.2f}",
+            # Unmeasured constants are more than zero.
+            f"{'>' if each.memory.unmeasured else ''}{data_size(each.memory.value)}",
             str(each.hosts),
             f"{each.binds} {each.utilisation:.0%}" if each.fault is None else "-",
             "; ".join("-" if loss is None else f"{loss:g}" for loss in losses),
+            ", ".join(each.requires) or "-",
         )
     return table
 
 
 def resources_table(candidates: Sequence[Candidate], gap: int) -> Table:
-    """Render the modes' resources besides CPU time."""
-    numbers = ("partitions", "memory", "to clients/s", "connections", "Kafka, in/s", "out/s")
+    """Render the modes' connections and traffic."""
+    numbers = ("partitions", "to clients/s", "connections", "Kafka, in/s", "out/s")
     table = plain_table("", *numbers, right=numbers, gap=gap)
     for each in candidates:
         found, kafka = each.prediction, each.configuration.uses_kafka
         table.add_row(
             each.configuration,
             str(each.size.partitions) if kafka else "-",
-            # Unmeasured constants are more than zero.
-            f"{'>' if each.memory.unmeasured else ''}{data_size(each.memory.value)}",
             data_size(found.egress_bytes),
             f"{found.connections:,.0f}",
             data_size(found.kafka_in_bytes) if kafka else "-",

@@ -21,16 +21,23 @@ from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.config import KafkaOptions
 from diem.process import lifecycle
 from learning.costs import DEFAULT, read_costs
+from learning.modes.load import MAX_VALUE, Load
 from tools.commands.options import PlannedOption, parse_planned
 from tools.size import report
 from tools.size.measure import measure
-from tools.size.sizing import GIVEN, Figure, Figures, Limits
+from tools.size.sizing import GIVEN, RECORD_BYTES, Figure, Figures, Limits
 from tools.size.sizing import size as size_of
 
 
 def register(cli: typer.Typer) -> None:
     """Add the command."""
     cli.command()(with_kafka_options(size))
+
+
+def _refuse_batch(value: str | None) -> None:
+    """Refuse an option of ``diem recommend`` that changes nothing here."""
+    if value is not None:
+        raise typer.BadParameter("Kafka has a record for each update, however many are written together: leave it out")
 
 
 def size(
@@ -40,10 +47,25 @@ def size(
         float | None,
         typer.Option(min=0, help="Updates a second. If given, the running system is not measured."),
     ] = None,
-    record_bytes: Annotated[float | None, typer.Option(min=1, help="Size of a record in Kafka, in bytes.")] = None,
-    subscribers: Annotated[
-        float | None, typer.Option(min=0, help="Clients that receive an update, on average.")
+    clients: Annotated[
+        float | None, typer.Option(min=1, max=MAX_VALUE, help="Connected clients; needs --endpoints.")
     ] = None,
+    endpoints: Annotated[float | None, typer.Option(min=1, max=MAX_VALUE, help="Number of endpoints.")] = None,
+    subscriptions: Annotated[
+        float | None, typer.Option(min=0.01, max=1e5, help="Subscriptions of each client. Default: 10.")
+    ] = None,
+    data_bytes: Annotated[
+        float | None,
+        typer.Option("--bytes", min=0, max=1e7, help="Size of an update's data, in bytes. Default: 0, no data."),
+    ] = None,
+    record_bytes: Annotated[
+        float | None, typer.Option(min=1, help="Size of a record in Kafka, in bytes, instead of --bytes.")
+    ] = None,
+    subscribers: Annotated[
+        float | None,
+        typer.Option(min=0, help="Clients that receive an update, on average, instead of --clients and --endpoints."),
+    ] = None,
+    _batch: Annotated[str | None, typer.Option("--batch", hidden=True, callback=_refuse_batch)] = None,
     brokers: Annotated[
         int | None,
         typer.Option(min=1, max=1000, help="Number of brokers. Default: as many as needed."),
@@ -93,10 +115,10 @@ def size(
         network=None if network is None else network * 1e6,
     )
     constants = DEFAULT if costs is None else read_costs(costs)
+    of_clients = {"clients": clients, "endpoints": endpoints, "subscriptions": subscriptions}
     given = {
         "updates": updates,
-        "record_bytes": record_bytes,
-        "subscribers": subscribers,
+        **_given_load(subscribers, of_clients, record_bytes, data_bytes),
         "brokers": brokers,
         "session_timeout_s": session_timeout,
     }
@@ -121,6 +143,34 @@ def size(
         for part in report.render(sizing):
             console.print(part)
     return lifecycle.EXIT_OK if sizing.solution.feasible else lifecycle.EXIT_FAILED
+
+
+def _given_load(
+    subscribers: float | None,
+    clients: Mapping[str, float | None],
+    record_bytes: float | None,
+    data_bytes: float | None,
+) -> dict[str, float | None]:
+    """Return the figures given for a load, each in one of two ways. Raises ``typer.BadParameter`` for both ways."""
+    if subscribers is None:
+        subscribers = _subscribers(**clients)
+    elif set(clients.values()) != {None}:
+        raise typer.BadParameter("give --subscribers, or --clients, --endpoints and --subscriptions")
+    if data_bytes is not None:
+        if record_bytes is not None:
+            raise typer.BadParameter("give --bytes, the data of an update, or --record-bytes, with all else")
+        record_bytes = RECORD_BYTES + data_bytes
+    return {"subscribers": subscribers, "record_bytes": record_bytes}
+
+
+def _subscribers(clients: float | None, endpoints: float | None, subscriptions: float | None) -> float | None:
+    """Return the clients that receive an update, as ``diem recommend`` computes them. Raises ``typer.BadParameter``."""
+    if clients is None and endpoints is None and subscriptions is None:
+        return None
+    if clients is None or endpoints is None:
+        raise typer.BadParameter("--clients and --endpoints: both or neither (with --subscriptions, default 10)")
+    load = Load(clients, endpoints, updates=0)
+    return (load if subscriptions is None else replace(load, subscriptions=subscriptions)).frames_per_update
 
 
 def _planned_sizes(planned: str | None, figures: Figures) -> tuple[int, ...]:

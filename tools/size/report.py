@@ -53,7 +53,8 @@ def render(sizing: Sizing) -> Iterator[RenderableType]:
     """Yield the figures, what does not fit, the bounds, and the guideline."""
     table = plain_table("workload", "value", "origin", right=("value",), wrap=("origin",))
     for name, figure in _figures(sizing).items():
-        table.add_row(name.replace("_", " ").replace("per s", "/ s"), _number(figure.value), figure.origin)
+        label = "clients / update" if name == "subscribers" else name.replace("_", " ").replace("per s", "/ s")
+        table.add_row(label, _number(figure.value), figure.origin)
     yield table
     yield ""
     yield from _infeasible(sizing)

@@ -124,11 +124,29 @@ def test_command_prints_json_and_says_what_does_not_fit(
     assert "It does not fit on 1 broker" in capsys.readouterr().out
 
 
+def test_a_load_is_given_in_the_words_of_recommend(
+    diem: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    load = ("--updates", "50", "--clients", "20000", "--endpoints", "500", "--subscriptions", "5", "--bytes", "3500")
+    assert diem("recommend", *load, "--json", "--state-dir", "none") == 0
+    expected = json.loads(capsys.readouterr().out)["load"]["subscribers"]
+    assert diem("size", *load, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["figures"]
+    assert found["subscribers"] == {"value": expected, "origin": "given"}
+    assert found["record_bytes"]["value"] == 256 + 3500
+    assert diem("size", "--updates", "50", "--clients", "20000", "--endpoints", "500") == 0
+    assert "clients / update 400 given" in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ([], "diem is not up in "),
         (["--updates", "-1"], "Invalid value for '--updates'"),
+        (["--updates", "1", "--clients", "20000"], "--clients and --endpoints: both or neither"),
+        (["--updates", "1", "--subscribers", "4", "--clients", "9"], "give --subscribers, or --clients, --endpoints"),
+        (["--updates", "1", "--bytes", "9", "--record-bytes", "9"], "give --bytes, the data of an update, or"),
+        (["--updates", "1", "--batch", "10"], "Kafka has a record for each update"),
         (["--updates", "1", "--planned", "0"], "--planned takes numbers from 1 to 1000"),
         (["--updates", "1", "--costs", "missing.json"], "missing.json has no costs: No such file"),
     ],

@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import Final, Protocol, cast, runtime_checkable
 
 import structlog
+from websockets.exceptions import NegotiationError
 from websockets.extensions import ServerExtensionFactory
 from websockets.http11 import Request, Response
 from websockets.protocol import CONNECTING
@@ -158,12 +159,20 @@ _BAD_REQUEST: Final = (
 )
 
 
+class _Protocol(ServerProtocol):
+    """A handshake that names the expected subprotocol to a client without one."""
+
+    def select_subprotocol(self, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
+        """Return the subprotocol to use; raise ``NegotiationError`` without a common one."""
+        if self.available_subprotocols and not subprotocols:
+            raise NegotiationError(f"missing subprotocol; expected {' or '.join(self.available_subprotocols)}")
+        return super().select_subprotocol(subprotocols)
+
+
 def _protocol(
     subprotocols: Sequence[Subprotocol], max_size: int, extensions: Sequence[ServerExtensionFactory] = ()
 ) -> ServerProtocol:
-    return ServerProtocol(
-        subprotocols=subprotocols, extensions=extensions or None, max_size=max_size, logger=SILENT_LOGGER
-    )
+    return _Protocol(subprotocols=subprotocols, extensions=extensions or None, max_size=max_size, logger=SILENT_LOGGER)
 
 
 class Listener:

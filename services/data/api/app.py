@@ -202,8 +202,9 @@ async def _on_unknown_path(request: Request, _error: Exception) -> Response:
 
 async def _on_wrong_method(request: Request, error: Exception) -> Response:
     """Answer 405 with the methods of all routes of the path; Starlette lists only the first's."""
-    answer = await on_http_error(request, error)
     routes = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
-    if routes:
-        answer.headers["Allow"] = ", ".join(sorted(method for each in routes for method in each.methods))
-    return answer
+    if not routes:
+        return await on_http_error(request, error)
+    allowed = ", ".join(sorted(method for each in routes for method in each.methods))
+    detail = f"{request.method} does not exist here: use {allowed}"
+    return problem(405, "method_not_allowed", detail, headers={"Allow": allowed})

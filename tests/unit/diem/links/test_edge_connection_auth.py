@@ -123,6 +123,13 @@ async def closed(client: Client) -> tuple[int, str]:
     return client.connection.close_code or 0, client.connection.close_reason or ""
 
 
+async def test_a_client_without_the_subprotocol_is_told_which(server: Server) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(f"ws://127.0.0.1:{server.port}/ws", proxy=None)
+    assert refused.value.response.status_code == 400
+    assert b"missing subprotocol; expected diem.v1.json" in (refused.value.response.body or b"")
+
+
 async def test_requests_before_a_token_are_refused_and_after_it_answered(server: Server) -> None:
     server.put("/dam/a")
     async with server.client() as client:

@@ -21,6 +21,8 @@ async def test_405_lists_the_methods_of_the_path(rest: Rest, method: str, path: 
     response = await rest.writer.request(method, path)
     assert_problem(response, 405, "method_not_allowed")
     assert set(response.headers["allow"].split(", ")) == allow
+    if path != "/":
+        assert response.json()["detail"] == f"{method} does not exist here: use {response.headers['allow']}"
 
 
 async def test_a_write_to_a_path_of_files_names_that_of_endpoints(rest: Rest) -> None:

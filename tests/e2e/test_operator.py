@@ -138,6 +138,11 @@ async def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Browser, 
             assert await violations(page, RULES[scheme]) == [], (scheme, width)
             await picture(page, f"well-{scheme}-{width}")
             assert not await page.evaluate("document.documentElement.scrollWidth > innerWidth"), (scheme, width)
+    # A table that continues beyond the edge says so, until its end.
+    table = page.locator(".scroll", has=page.locator("#processes"))
+    await expect(table).not_to_have_css("mask-image", "none")
+    await table.evaluate("table => table.scrollLeft = table.scrollWidth")
+    await expect(table).to_have_css("mask-image", "none")
 
 
 async def test_killed_server_is_down_and_then_back(browser: Browser, system: Running) -> None:

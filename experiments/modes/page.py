@@ -11,6 +11,7 @@ from typing import Any, Final
 from experiments.document import document, revision, table
 from experiments.modes.compare import CPU_WORST, by_plan, error
 from experiments.modes.plan import SEED
+from experiments.modes.regimes import REGIMES
 from experiments.picture import Bar, Group, Row, draw
 from tests.support.size import SIZE, RunSize
 
@@ -49,6 +50,8 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
                 for goal in result["goals"]
             ],
         ),
+        "<h2>Loads</h2>",
+        table(*_loads(rows)),
         "<h2>CPU by kind of process, ms a second</h2>",
         draw("CPU by kind of process", ["measured, ms/s", "predicted before, ms/s"], _groups(rows)),
         "<p>Constants are fitted to the runs marked <em>fit</em>; the others were predicted before they began.</p>",
@@ -87,6 +90,22 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
 
 def _goal(value: float | None, *, reached: bool) -> str:
     return "not measured" if value is None else f"{value:g}{'' if reached else ' (missed)'}"
+
+
+def _loads(rows: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    run = {row["regime"] for row in rows}
+    return ["", "load", "clients", "subscriptions of each", "endpoints", "updates/s"], [
+        [
+            each.name,
+            each.meaning,
+            f"{each.clients:,}",
+            f"{each.subscriptions:,}",
+            f"{each.endpoints:,}",
+            f"{each.updates:,}",
+        ]
+        for each in REGIMES
+        if each.name in run
+    ]
 
 
 def _label(row: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import ssl
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from deploy.clients.data_service import DataService
@@ -59,11 +59,17 @@ def client_of(
     tls: ssl.SSLContext | None = None,
     *,
     data: bool = False,
+    local_address: str | None = None,
 ) -> BaseClient:
     """Return a client for the deployment; it finds each endpoint's server if they are divided."""
+    common: dict[str, Any] = {
+        "origin": origin,
+        "token": token,
+        "tls": tls,
+        "data": data,
+        "local_address": local_address,
+    }
     if not edges.metadata:
-        return UpdatesClient(edges.servers, origin=origin, token=token, tls=tls, data=data)
+        return UpdatesClient(edges.servers, **common)
     hosts = {urlsplit(origin).hostname or ""}
-    return PartitionedClient(
-        edges.servers, metadata=edges.metadata, hosts=hosts, origin=origin, token=token, tls=tls, data=data
-    )
+    return PartitionedClient(edges.servers, metadata=edges.metadata, hosts=hosts, **common)

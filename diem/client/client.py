@@ -48,7 +48,8 @@ class Event:
     code: int | None = None
     """Of ``closed``: the close code, or the HTTP status of a refused handshake; None when nobody answered."""
     message: str = ""
-    """Of ``closed``: the reason; of a refusal with the status, as ``429: this address has 50 clients already``."""
+    """Of ``closed``: the reason; of a refusal with the status, as ``429: this address has 50 clients already``; of no
+    answer the system's, as ``connection refused``, if it has one."""
 
     @property
     def has_value(self) -> bool:
@@ -273,9 +274,10 @@ class UpdatesClient(BaseClient):
         token: TokenFunction | None = None,
         tls: ssl.SSLContext | None = None,
         data: bool = False,
+        local_address: str | None = None,
     ) -> None:
         timing = timing or Timing()
-        super().__init__(fallback=Fallback(timing, origin, tls), data=data)
+        super().__init__(fallback=Fallback(timing, origin, tls, local_address), data=data)
         self._urls = [urls] if isinstance(urls, str) else list(urls)
         self._last = ""
         """The server that was dialled last."""
@@ -316,9 +318,9 @@ class UpdatesClient(BaseClient):
         """Publish ``open``."""
         self._publish(Event("open", message=url))
 
-    def closed(self, _link: ClientLink, code: int | None, reason: str) -> None:
+    def closed(self, link: ClientLink, code: int | None, reason: str) -> None:
         """Publish ``closed``."""
-        self._publish(Event("closed", code=code, message=reason))
+        self._publish(Event("closed", code=code, message=reason or link.cause))
 
     def protocol_error(self, _link: ClientLink) -> None:
         """Publish ``error``."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from operator import index
@@ -166,6 +167,13 @@ def printable(text: str) -> str:
     return "".join(character for character in text[:MAX_REFUSAL_CHARS] if character.isprintable())
 
 
+def _cause(error: Exception) -> str:
+    """Return why there is no connection, as ``connection refused``; empty if the error does not tell."""
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    return os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno else ""
+
+
 def refusal_text(response: Response) -> str:
     """Return the reason of a refused handshake, as ``429: this address has 50 clients already``.
 
@@ -299,6 +307,8 @@ class ClientLink:
         """Close code and reason after which the client must not reconnect."""
         self.received_bytes = 0
         """Payload of the messages of all connections."""
+        self.cause = ""
+        """Why the last attempt got no answer, if the system told."""
 
     def subscribe(self, names: Iterable[str]) -> None:
         """Subscribe; already subscribed endpoints are requested again, with the version known now."""
@@ -315,7 +325,7 @@ class ClientLink:
         loop = asyncio.get_running_loop()
         self._backoff.begin(loop.time())
         while True:
-            close, at_least_s, status, problem = None, 0.0, None, ""
+            close, at_least_s, status, problem, self.cause = None, 0.0, None, "", ""
             try:
                 await self._connect()
             except ConnectionClosed as error:
@@ -326,17 +336,9 @@ class ClientLink:
                 status, problem = error.response.status_code, refusal_text(error.response)
             except NoToken as error:
                 problem = str(error)
-            except (
-                OSError,
-                InvalidHandshake,
-                TimeoutError,
-                _NoReplyError,
-                _OutOfStepError,
-                InvalidURI,
-                UnicodeError,
-            ):
+            except (OSError, InvalidHandshake, _NoReplyError, _OutOfStepError, InvalidURI, UnicodeError) as error:
                 # InvalidURI, UnicodeError: a server or the metadata service announced an invalid URL.
-                pass
+                self.cause = _cause(error)
             except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
                 # A broken server, or one of another protocol: the next attempt may reach a different one.
                 self._listener.protocol_error(self)

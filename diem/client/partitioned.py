@@ -108,10 +108,11 @@ class PartitionedClient(BaseClient):
         token: TokenFunction | None = None,
         tls: ssl.SSLContext | None = None,
         data: bool = False,
+        local_address: str | None = None,
     ) -> None:
         # Other servers have the endpoints of a hung one, so wait for it no longer than a status takes.
         timing = timing or Timing(silence_s=SILENCE_S, cap_s=CAP_S)
-        super().__init__(fallback=Fallback(timing, origin, tls), data=data)
+        super().__init__(fallback=Fallback(timing, origin, tls, local_address), data=data)
         if not urls or not all(url.startswith(("ws:", "wss:")) for url in urls):
             raise ConfigurationError("the client needs URLs of servers (ws:, wss:), not of metadata services")
         self._urls = frozenset(urls)
@@ -294,7 +295,7 @@ class PartitionedClient(BaseClient):
         if self._uses(server.url):
             # Losing another connection before the main task runs must not undo this.
             self._ended = self._ended or server.ended is not None
-            self._publish(Event("closed", code=code, message=reason), server.url)
+            self._publish(Event("closed", code=code, message=reason or link.cause), server.url)
         elif server.ended is not None:
             # The link has stopped dialling: if needed again, the server gets a new one.
             self._drop(server)

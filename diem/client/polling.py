@@ -86,10 +86,14 @@ class Fallback:
         timing: delays.
         origin: ``Origin`` header; None: none is sent.
         tls: context for ``wss`` URLs; None: the system's authorities decide.
+        local_address: address of this machine from which WebSockets are dialled; None: the system chooses.
     """
 
-    def __init__(self, timing: Timing, origin: str | None, tls: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, timing: Timing, origin: str | None, tls: ssl.SSLContext | None, local_address: str | None = None
+    ) -> None:
         self._timing = timing
+        self._local = None if local_address is None else (local_address, 0)
         self._origin = origin
         self._tls = tls
         self._is_used = False
@@ -190,6 +194,7 @@ class Fallback:
             ping_interval=None,
             open_timeout=self._timing.welcome_s,
             close_timeout=CLOSE_TIMEOUT_S,
+            local_addr=self._local,
             **tls,  # type: ignore[arg-type] # any keyword is an argument of the connection
         )
 

@@ -1,7 +1,8 @@
 """A histogram of delays in bounded memory; pure."""
 
 import math
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
 
 LEAST_MS: Final = 0.5
 """Upper bound of the first bucket: versions are times in whole milliseconds."""
@@ -28,6 +29,33 @@ class Delays:
         self.early += delay_ms < 0
         self.max_ms = max(self.max_ms, delay_ms)
         self._buckets[_bucket(delay_ms)] += 1
+
+    @property
+    def buckets(self) -> Sequence[int]:
+        """Return the counts of the buckets."""
+        return self._buckets
+
+    def merge(self, other: "Delays") -> None:
+        """Add the delays of another process."""
+        self.count += other.count
+        self.early += other.early
+        self.max_ms = max(self.max_ms, other.max_ms)
+        self._buckets = [mine + its for mine, its in zip(self._buckets, other.buckets, strict=True)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` reads: counts of buckets by number, but for empty ones."""
+        counts = {str(number): count for number, count in enumerate(self._buckets) if count}
+        return {"max": self.max_ms, "before_publication": self.early, "buckets": counts}
+
+    @classmethod
+    def from_json(cls, stated: Mapping[str, Any]) -> Self:
+        """Return the delays of :meth:`as_json`. Raises ``ValueError``, ``LookupError``, ``TypeError``."""
+        found = cls()
+        found.max_ms, found.early = float(stated["max"]), int(stated["before_publication"])
+        for number, count in stated["buckets"].items():
+            found._buckets[int(number)] = int(count)
+        found.count = sum(found._buckets)
+        return found
 
     def quantile(self, share: float) -> float | None:
         """Return this quantile of the delays in ms, at most 4.4 % too high; None: no delays."""

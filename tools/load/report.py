@@ -1,15 +1,16 @@
-"""The result of a load test as text and as JSON; it claims only checked facts."""
+"""The result of a load test as text; it claims only checked facts."""
 
+import errno
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from deploy.terminal import amount, data_size
 from diem.process.listeners import is_loopback
 from tools.load.completeness import MAX_EXAMPLES, Difference
-from tools.load.run import BUSY_SHARE, LATE_S, LoadRun
+from tools.load.result import BUSY_SHARE, LATE_S, QUANTILES, LoadResult, Written
 
-QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 CLOCKS_S: Final = 1.0
 """Clock difference worth a warning."""
 MAX_REASONS: Final = 5
@@ -20,22 +21,38 @@ _REMEDIES: Final = {
     "forbidden": "name endpoints that the key or token covers (--endpoints), or another one (--key-file, --token-file)",
 }
 """Remedies for rejected endpoints, by the code of the reason."""
+_CAUSES: Final = {
+    os.strerror(errno.EADDRNOTAVAIL).lower(): (
+        "no client port was left on this machine: an address has some 28,000 to one server",
+        "(net.ipv4.ip_local_port_range); connect --from several addresses, or from more machines",
+    ),
+    os.strerror(errno.EMFILE).lower(): (
+        "this tool may open no more files: raise the limit (`ulimit -n`), or use more --processes",
+    ),
+    "timed out": (
+        "timed out: a server did not answer in time, or its queue of new connections was full; connect more",
+        "slowly (--rate), or see whether the servers, or the machine, are at their limit (`diem top`)",
+    ),
+}
+"""What the system's words mean here."""
 
 
-def lines(outcome: LoadRun) -> Iterator[str]:
+def lines(outcome: LoadResult) -> Iterator[str]:
     """Yield the result as text."""
-    received = outcome.received
     yield _row("load", _load(outcome))
     yield _row("clients", _clients(outcome))
-    yield from _reasons("refused", received.refused.counts)
-    if any("429" in reason for reason in received.refused.counts):
+    yield from _reasons("refused", outcome.refused)
+    for words, remedies in _CAUSES.items():
+        if any(words in reason for reason in (*outcome.refused, *outcome.interruptions)):
+            yield from (_INDENT + line for line in remedies)
+    if any("429" in reason for reason in outcome.refused):
         yield _INDENT + "429: the servers limit the clients of one address (`diem up --clients-per-address N`)"
         yield _INDENT + "and, with tokens, of one user; other addresses have limits of their own"
-    yield from _reasons("rejected", received.rejected.counts)
+    yield from _reasons("rejected", outcome.rejected)
     for code, remedy in _REMEDIES.items():
-        if any(reason.startswith(f"{code}:") for reason in received.rejected.counts):
+        if any(reason.startswith(f"{code}:") for reason in outcome.rejected):
             yield _INDENT + f"{code}: {remedy}"
-    yield from _reasons("interrupted", received.interrupted.counts)
+    yield from _reasons("interrupted", outcome.interruptions)
     if outcome.measured_s:
         yield from _measured(outcome)
     yield _row("missed", _missed(outcome))
@@ -46,12 +63,12 @@ def lines(outcome: LoadRun) -> Iterator[str]:
         yield _row("problem", problem)
 
 
-def warnings(outcome: LoadRun) -> Iterator[str]:
+def warnings(outcome: LoadResult) -> Iterator[str]:
     """Yield the doubts about the figures, as sentences."""
-    if outcome.measured_s and outcome.is_bottleneck:
+    if outcome.is_bottleneck:
         yield (
             f"this tool was the bottleneck ({_tool(outcome)}; above {BUSY_SHARE:.0%} or {1000 * LATE_S:.0f} ms the "
-            "delays include its own): use fewer clients or subscriptions, or share them among several machines"
+            "delays include its own): use fewer clients or subscriptions, or more --processes or machines"
         )
     if abs(outcome.clock_difference_s) >= CLOCKS_S:
         ahead = "ahead of" if outcome.clock_difference_s > 0 else "behind"
@@ -59,22 +76,22 @@ def warnings(outcome: LoadRun) -> Iterator[str]:
             f"the clock of {outcome.base} is at least {abs(outcome.clock_difference_s):.1f} s {ahead} this one: "
             "delays are wrong by as much"
         )
-    elif outcome.received.delays.early:
-        early = amount(outcome.received.delays.early, "update")
+    elif outcome.delays.early:
+        early = amount(outcome.delays.early, "update")
         yield f"{early} arrived before the time at which they were published, by this clock: the clocks differ"
 
 
-def _load(outcome: LoadRun) -> str:
-    options, edges = outcome.options, outcome.edges
-    each = min(options.subscriptions, outcome.endpoints)
+def _load(outcome: LoadResult) -> str:
+    each = min(outcome.subscriptions, outcome.endpoints)
+    processes = f", from {outcome.processes:,} processes" if outcome.processes > 1 else ""
     return (
-        f"{amount(options.clients, 'client')} with {each} of {amount(outcome.endpoints, 'endpoint')} each, "
-        f"at {outcome.base}, through {amount(len(edges.servers), 'URL')}"
+        f"{amount(outcome.clients, 'client')} with {each} of {amount(outcome.endpoints, 'endpoint')} each, "
+        f"at {outcome.base}, through {amount(outcome.urls, 'URL')}{processes}"
     )
 
 
-def _clients(outcome: LoadRun) -> str:
-    total = len(outcome.clients)
+def _clients(outcome: LoadResult) -> str:
+    total = outcome.clients
     if outcome.subscribed == total:
         return "all connected and subscribed"
     return f"{outcome.subscribed:,} connected and subscribed, {total - outcome.subscribed:,} never"
@@ -92,19 +109,16 @@ def _texts(counts: Iterable[tuple[str, int]]) -> str:
     return "; ".join(f"{reason} ({number:,})" for reason, number in counts)
 
 
-def _measured(outcome: LoadRun) -> Iterator[str]:
-    received, seconds = outcome.received, outcome.measured_s
+def _measured(outcome: LoadResult) -> Iterator[str]:
+    seconds = outcome.measured_s
     yield _row(
         "updates",
-        f"{received.updates:,} received in {seconds:.1f} s, {received.updates / seconds:,.1f}/s; "
-        f"{data_size(outcome.received_bytes)} of messages, {data_size(outcome.received_bytes / seconds)}/s",
+        f"{outcome.updates:,} received in {seconds:.1f} s, {outcome.updates / seconds:,.1f}/s; "
+        f"{data_size(outcome.bytes)} of messages, {data_size(outcome.bytes / seconds)}/s",
     )
-    writer = outcome.writer
-    if writer is not None:
-        rate = writer.accepted / writer.seconds if writer.seconds else 0.0
-        yield _row("written", f"{writer.accepted:,} updates accepted, {rate:,.1f}/s of {outcome.options.write:,.1f}/s")
-        yield from _reasons("not written", writer.failed)
-    delays = received.delays
+    if outcome.written is not None:
+        yield from _written(outcome.written)
+    delays = outcome.delays
     if delays.count:
         quantiles = ", ".join(f"{name} {delays.quantile(share):,.1f} ms" for name, share in QUANTILES.items())
         yield _row("delay", f"{quantiles}, max {delays.max_ms:,.1f} ms")
@@ -118,11 +132,17 @@ def _measured(outcome: LoadRun) -> Iterator[str]:
     yield _row("this tool", _tool(outcome))
 
 
-def _tool(outcome: LoadRun) -> str:
+def _written(writer: Written) -> Iterator[str]:
+    rate = writer.accepted / writer.seconds if writer.seconds else 0.0
+    yield _row("written", f"{writer.accepted:,} updates accepted, {rate:,.1f}/s of {writer.wanted:,.1f}/s")
+    yield from _reasons("not written", writer.failed)
+
+
+def _tool(outcome: LoadResult) -> str:
     return f"{outcome.cpu_share:.0%} of a core, its event loop was at most {1000 * outcome.loop_lag_s:.0f} ms late"
 
 
-def _missed(outcome: LoadRun) -> str:
+def _missed(outcome: LoadResult) -> str:
     found = outcome.completeness
     if found is None:
         if outcome.interrupted:
@@ -133,7 +153,7 @@ def _missed(outcome: LoadRun) -> str:
     checked = amount(found.checked, "subscription")
     if found.missed:
         offline = f", {found.unconnected:,} of them of clients without a connection" if found.unconnected else ""
-        text = f"{found.missed:,} of {checked} are behind the catalogue after {outcome.options.wait_s:.0f} s{offline}"
+        text = f"{found.missed:,} of {checked} are behind the catalogue after {outcome.wait_s:.0f} s{offline}"
     elif found.checked:
         text = f"nothing: {checked} checked, each has the version that the catalogue had at the end, or a later one"
     else:
@@ -158,61 +178,3 @@ def _row(label: str, text: str) -> str:
 
 def _is_local(base: str) -> bool:
     return is_loopback(urlsplit(base).hostname or "")
-
-
-def as_json(outcome: LoadRun) -> dict[str, Any]:
-    """Return the result as a JSON object."""
-    received, options, found = outcome.received, outcome.options, outcome.completeness
-    return {
-        "base": outcome.base,
-        "passed": outcome.passed,
-        "interrupted": outcome.interrupted,
-        "partitioned": bool(outcome.edges.metadata),
-        "clients": {"wanted": options.clients, "subscribed": outcome.subscribed},
-        "subscriptions": options.subscriptions,
-        "endpoints": outcome.endpoints,
-        "refused": dict(received.refused.counts),
-        "rejected": dict(received.rejected.counts),
-        "interruptions": dict(received.interrupted.counts),
-        "measured_s": round(outcome.measured_s, 3),
-        "updates": received.updates,
-        "bytes": outcome.received_bytes,
-        "written": None if outcome.writer is None else _written(outcome),
-        "delay_ms": {
-            "count": received.delays.count,
-            **{name: _rounded(received.delays.quantile(share)) for name, share in QUANTILES.items()},
-            "max": _rounded(received.delays.max_ms) if received.delays.count else None,
-            "before_publication": received.delays.early,
-            "histogram": [[low, high, number] for low, high, number in received.delays.doublings()],
-        },
-        "clock_difference_s": round(outcome.clock_difference_s, 3),
-        "missed": None
-        if found is None
-        else {
-            "checked": found.checked,
-            "missed": found.missed,
-            "unconnected": found.unconnected,
-            "resynced": found.resynced,
-            "unsubscribed": found.unsubscribed,
-            "removed": found.removed,
-            "ahead": len(found.ahead),
-            "examples": [each._asdict() for each in [*found.examples, *found.ahead[:MAX_EXAMPLES]]],
-        },
-        "tool": {
-            "cpu_share": round(outcome.cpu_share, 3),
-            "loop_lag_s": round(outcome.loop_lag_s, 3),
-            "bottleneck": bool(outcome.measured_s) and outcome.is_bottleneck,
-        },
-        "problems": outcome.problems,
-    }
-
-
-def _written(outcome: LoadRun) -> dict[str, Any]:
-    writer = outcome.writer
-    if writer is None:
-        return {}
-    return {"accepted": writer.accepted, "seconds": round(writer.seconds, 3), "failed": dict(writer.failed)}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from deploy.clients.data_service import DataService, DataServiceUnavailable, ServiceRefused
 from deploy.clients.updates import ANONYMOUS, Credentials, client_of
@@ -19,6 +19,7 @@ from diem.protocol.page_config import Edges
 from tools.load import preflight
 from tools.load.client import LoadClient, Received
 from tools.load.completeness import Completeness, Difference, Holding, compare, later_than
+from tools.load.result import LATE_S, LoadResult, Written
 from tools.load.selection import NoEndpoints, assign, select
 from tools.load.writer import LoadWriter
 
@@ -31,10 +32,6 @@ TOKENS_AT_ONCE: Final = 8
 """Maximum number of pending requests for tokens."""
 OWN_ENDPOINTS: Final = 20
 """Default number of our own endpoints."""
-BUSY_SHARE: Final = 0.8
-"""CPU share of a core above which the tool itself distorts the delays."""
-LATE_S: Final = 0.25
-"""Delay of the tool's own event loop above which the same applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,30 @@ class LoadOptions:
     credentials: Credentials = ANONYMOUS
     hosts: tuple[str, ...] = ()
     """Further permitted hosts."""
+    addresses: tuple[str, ...] = ()
+    """Addresses of this machine from which clients connect in turn; none: the system chooses."""
     seed: int = 0
+    """Of the clients' endpoints: another for each of several processes."""
+
+
+class Helpers(Protocol):
+    """Other processes with clients of the same test."""
+
+    async def start(self) -> None:
+        """Start them: the endpoints are there now."""
+
+    async def finish(self) -> None:
+        """Wait until they have compared."""
+
+
+class NoHelpers:
+    """All clients are in this process."""
+
+    async def start(self) -> None:
+        """Do nothing."""
+
+    async def finish(self) -> None:
+        """Do nothing."""
 
 
 @dataclass
@@ -95,28 +115,46 @@ class LoadRun:
         """Each client's latest version of each endpoint."""
         return [each for client in self.clients for each in client.holdings()]
 
-    @property
-    def is_bottleneck(self) -> bool:
-        """True if the tool itself was too busy to measure delays."""
-        return self.cpu_share > BUSY_SHARE or self.loop_lag_s > LATE_S
-
-    @property
-    def passed(self) -> bool:
-        """True if all subscriptions were confirmed, and clients have exactly the catalogue's versions."""
-        found = self.completeness
-        return (
-            found is not None
-            and found.checked > 0
-            and not (found.missed or found.ahead or found.unsubscribed or self.received.rejected.counts)
-            and self.subscribed == len(self.clients)
+    def result(self) -> LoadResult:
+        """Return the results in plain numbers."""
+        options, received, writer = self.options, self.received, self.writer
+        written = None
+        if writer is not None:
+            written = Written(options.write or 0.0, writer.accepted, writer.seconds, writer.failed)
+        return LoadResult(
+            base=self.base,
+            clients=len(self.clients),
+            subscribed=self.subscribed,
+            subscriptions=options.subscriptions,
+            endpoints=self.endpoints,
+            urls=len(self.edges.servers),
+            partitioned=bool(self.edges.metadata),
+            wait_s=options.wait_s,
+            measured_s=self.measured_s,
+            updates=received.updates,
+            bytes=self.received_bytes,
+            cpu_share=self.cpu_share,
+            loop_lag_s=self.loop_lag_s,
+            clock_difference_s=self.clock_difference_s,
+            interrupted=self.interrupted,
+            refused=received.refused.counts,
+            rejected=received.rejected.counts,
+            interruptions=received.interrupted.counts,
+            problems=self.problems,
+            delays=received.delays,
+            written=written,
+            completeness=self.completeness,
         )
 
 
 class LoadTest:
     """One test of the system at a Data Service."""
 
-    def __init__(self, service: DataService, options: LoadOptions, terminal: Terminal) -> None:
+    def __init__(
+        self, service: DataService, options: LoadOptions, terminal: Terminal, helpers: Helpers | None = None
+    ) -> None:
         self._service = service
+        self._helpers = helpers or NoHelpers()
         self._options = options
         self._terminal = terminal
         self._bearer = options.credentials.bearer()
@@ -150,9 +188,12 @@ class LoadTest:
             clients = [LoadClient(number, mine, before, received) for number, mine in enumerate(wanted, 1)]
             outcome = LoadRun(service.base, options, edges, len(names), received, clients, difference_s, writer=writer)
             tasks = await stack.enter_async_context(cancelled_at_the_end())
+            await self._helpers.start()
             await self._connect(outcome, tasks, stopping)
             if outcome.subscribed and not stopping.is_set():
                 await self._measure(outcome, tasks, stopping)
+            # The writer's endpoints are there until all have compared.
+            await self._helpers.finish()
             outcome.interrupted = stopping.is_set() and outcome.completeness is None
         if writer is not None and writer.left:
             outcome.problems.append(writer.left)
@@ -181,8 +222,10 @@ class LoadTest:
                     return
 
     async def _follow(self, client: LoadClient, edges: Edges) -> None:
-        service = self._service
-        await client.run(client_of(edges, service.base, self._token(client.number), service.tls))
+        service, addresses = self._service, self._options.addresses
+        local = addresses[client.number % len(addresses)] if addresses else None
+        token = self._token(client.number)
+        await client.run(client_of(edges, service.base, token, service.tls, local_address=local))
 
     def _token(self, number: int) -> TokenFunction | None:
         """Return a client's source of tokens; with an API key, each client is a separate user."""

@@ -52,11 +52,11 @@ async def load_with_a_killed_server(running: Running) -> dict[str, Any]:
     return result
 
 
-def check(result: dict[str, Any]) -> None:
+def check(result: dict[str, Any], *, interrupted: bool = True) -> None:
     """Check that every client was interrupted or not, but missed nothing, and that updates were measured."""
-    assert (result["passed"], result["clients"]) == (True, {"wanted": CLIENTS, "subscribed": CLIENTS})
+    assert (result["passed"], result["clients"], result["subscribed"]) == (True, CLIENTS, CLIENTS)
     assert (result["missed"]["checked"], result["missed"]["missed"]) == (5 * CLIENTS, 0)
-    assert sum(result["interruptions"].values()) > 0
+    assert (sum(result["interruptions"].values()) > 0) == interrupted
     assert result["written"]["accepted"] > 0
     assert result["written"]["failed"] == {}
     # Each update goes to 7 clients on average, unless a later one took its place.
@@ -107,3 +107,26 @@ async def test_clients_that_find_their_servers_themselves_miss_nothing(
         result = await load_with_a_killed_server(running)
         assert result["partitioned"]
         check(result)
+
+
+@in_cluster()
+@pytest.mark.takes(30)
+async def test_processes_and_machines_come_to_one_verdict(tmp_path: Path) -> None:
+    """Three processes from two addresses, one with the writer; and a second result, as of another machine."""
+    async with up(tmp_path, *MANY, market=True) as running:
+        await running.until_status(fine)
+        several = ("--processes", "3", "--from", "127.0.0.2", "--from", "127.0.0.3", "--seconds", str(3 * FACTOR))
+        loading = await start_load(running, *several, "--json", "one.json", *WAIT)
+        async with asyncio.timeout(4 * PATIENCE_S):
+            out, err = await loading.communicate()
+        assert loading.returncode == 0, (out.decode(), err.decode())
+        assert "from 3 processes" in out.decode()
+        check(json.loads((tmp_path / "one.json").read_text()), interrupted=False)
+        code, told, _ = await diem("load", "--merge", "one.json", "--merge", "one.json", cwd=tmp_path)
+        assert code == 0
+        assert f"nothing: {2 * 5 * CLIENTS:,} subscriptions checked" in told
+        (tmp_path / "two.json").write_text("{}")
+        code, _, told = await diem("load", "--merge", "one.json", "--merge", "two.json", cwd=tmp_path)
+        assert code == 2
+        assert "two.json: is no result" in told
+        await until_own_endpoints_are_deleted(running)

@@ -82,7 +82,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     Client.made = []
     Service.versions_now, Service.versions_then = {"/a": 1}, None
     monkeypatch.setattr(module, "CATALOGUE_AGE_S", 0.0)
-    monkeypatch.setattr(module, "client_of", lambda _edges, _origin, token, _tls: Client(token))
+    monkeypatch.setattr(module, "client_of", lambda _edges, _origin, token, _tls, **_options: Client(token))
 
 
 async def finish(
@@ -114,7 +114,7 @@ def load_test(wanted: LoadOptions) -> LoadTest:
 
 async def test_clients_with_the_versions_of_the_catalogue_pass() -> None:
     outcome = await finish(load_test(options()), asyncio.Event(), [5, 6], {"/a": 5}, {"/a": 6})
-    assert outcome.passed, "others write meanwhile"
+    assert outcome.result().passed, "others write meanwhile"
     assert outcome.completeness is not None
     assert (outcome.completeness.checked, outcome.subscribed) == (2, 2)
     assert outcome.measured_s >= 0.05
@@ -123,19 +123,19 @@ async def test_clients_with_the_versions_of_the_catalogue_pass() -> None:
 async def test_a_client_with_an_earlier_version_fails() -> None:
     outcome = await finish(load_test(options()), asyncio.Event(), [5, 4], {"/a": 5})
     assert outcome.completeness is not None
-    assert (outcome.completeness.missed, outcome.passed) == (1, False)
+    assert (outcome.completeness.missed, outcome.result().passed) == (1, False)
 
 
 async def test_a_client_with_a_version_that_the_store_does_not_have_fails() -> None:
     outcome = await finish(load_test(options()), asyncio.Event(), [5, 7], {"/a": 5}, {"/a": 6})
     assert outcome.completeness is not None
-    assert (outcome.completeness.missed, outcome.passed) == (0, False)
+    assert (outcome.completeness.missed, outcome.result().passed) == (0, False)
     assert outcome.completeness.ahead == [(2, "/a", 7, 6)]
 
 
 async def test_without_a_catalogue_at_the_end_nothing_is_claimed() -> None:
     outcome = await finish(load_test(options()), asyncio.Event(), [5, 5], None)
-    assert (outcome.completeness, outcome.passed, outcome.interrupted) == (None, False, False)
+    assert (outcome.completeness, outcome.result().passed, outcome.interrupted) == (None, False, False)
     assert "gone for lunch" in outcome.problems[0]
 
 
@@ -143,7 +143,7 @@ async def test_an_interrupted_test_ends_at_once_and_claims_nothing() -> None:
     stopping = asyncio.Event()
     stopping.set()
     outcome = await finish(load_test(LoadOptions(clients=1, seconds=3600)), stopping, [], {"/a": 5})
-    assert (outcome.interrupted, outcome.completeness, outcome.passed) == (True, None, False)
+    assert (outcome.interrupted, outcome.completeness, outcome.result().passed) == (True, None, False)
 
 
 async def test_a_test_that_is_interrupted_before_any_time_has_passed_has_measured_nothing(

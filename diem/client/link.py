@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from operator import index
@@ -171,7 +172,10 @@ def _cause(error: Exception) -> str:
     """Return why there is no connection, as ``connection refused``; empty if the error does not tell."""
     if isinstance(error, TimeoutError):
         return "timed out"
-    return os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno else ""
+    if isinstance(error, socket.gaierror):
+        return (error.strerror or "").lower()
+    # asyncio has other words for it, with the address.
+    return os.strerror(error.errno).lower() if isinstance(error, OSError) and isinstance(error.errno, int) else ""
 
 
 def refusal_text(response: Response) -> str:

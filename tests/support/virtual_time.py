@@ -4,6 +4,7 @@ It runs the real code: protocols, tasks, time-outs. A walk of minutes takes mill
 """
 
 import asyncio
+import errno
 import selectors
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -54,7 +55,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         await asyncio.sleep(LATENCY_S)
         accept = self.listening.get(port)
         if accept is None:
-            raise ConnectionRefusedError(host, port)
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"Connect call failed ({host}, {port})")
         near, far = protocol_factory(), accept()
         ours, theirs = _End(self, near), _End(self, far)
         ours.peer, theirs.peer = theirs, ours

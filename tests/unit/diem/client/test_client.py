@@ -10,6 +10,7 @@ import pytest
 from diem.client import UpdatesClient, backoff
 from diem.protocol.endpoints import BadName
 from tests.support.patience import PATIENCE_S, until
+from tests.support.ports import free_port
 from tests.unit.diem.client.fakes import QUICK, FakeServer, seeing
 
 
@@ -421,3 +422,9 @@ async def test_the_server_that_was_lost_is_not_the_next_one_where_there_are_othe
             await other.kick(1011)
         await until(lambda: server.dials == other.dials == 2)
     await other.stop()
+
+
+async def test_closed_names_the_system_s_reason_where_nobody_answers() -> None:
+    async with UpdatesClient(f"ws://127.0.0.1:{free_port()}/ws") as client, asyncio.timeout(PATIENCE_S):
+        event = await anext(client)
+    assert (event.kind, event.code, event.message) == ("closed", None, "connection refused")

@@ -126,7 +126,7 @@ async def test_only_what_was_committed_is_read(kafka_options: KafkaOptions) -> N
     topic = kafka_options.names.partition_map
     async with following(kafka_options) as reader:
         await until(lambda: reader.map == first)
-        async with writer(kafka_options, "somebody") as other:
+        async with writer(kafka_options, kafka_options.topic_prefix + "somebody") as other:
             await other.begin_transaction()
             await other.send_and_wait(topic, encode_head(Head(4, 7)), HEAD_KEY, partition=0)
             assert await read_map(kafka_options) == first, "it is not held up by a transaction that is open"
@@ -231,7 +231,7 @@ async def test_a_reader_that_has_everything_of_a_cut_topic_stays_current(kafka_o
 
 
 async def changed_without_history(options: KafkaOptions) -> None:
-    async with writer(options, "somebody") as other, other.transaction():
+    async with writer(options, options.topic_prefix + "somebody") as other, other.transaction():
         await other.send_and_wait(options.names.partition_map, b"", b"mark", partition=0)
 
 
@@ -242,7 +242,7 @@ async def test_a_map_whose_older_entries_were_cut_off_is_not_taken_for_the_whole
     await reader.read()
     await delete_records(kafka_options, kafka_options.names.partition_map, before=reader.next)
     # By its entries alone this reads as a map of one endpoint.
-    async with writer(kafka_options, "somebody") as other, other.transaction():
+    async with writer(kafka_options, kafka_options.topic_prefix + "somebody") as other, other.transaction():
         topic = kafka_options.names.partition_map
         await other.send_and_wait(topic, encode_entry(Entry(3)), b"/c", partition=0)
         await other.send_and_wait(topic, encode_head(Head(4, 2), 3), HEAD_KEY, partition=0)

@@ -106,7 +106,7 @@ def load_command(
             help="Connect nobody: add the results that several machines wrote with --json to one. Repeatable.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, hidden=True)] = 0,
+    seed: Annotated[int, typer.Option(min=0, hidden=True, help="Of the clients' endpoints.")] = 0,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors only.")] = False,
 ) -> int:

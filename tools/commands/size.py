@@ -65,7 +65,7 @@ def size(
         float | None,
         typer.Option(min=0, help="Clients that receive an update, on average, instead of --clients and --endpoints."),
     ] = None,
-    _batch: Annotated[str | None, typer.Option("--batch", hidden=True, callback=_refuse_batch)] = None,
+    _batch: Annotated[str | None, typer.Option("--batch", hidden=True, callback=_refuse_batch, help="Refused.")] = None,
     brokers: Annotated[
         int | None,
         typer.Option(min=1, max=1000, help="Number of brokers. Default: as many as needed."),

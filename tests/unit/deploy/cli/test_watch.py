@@ -60,12 +60,19 @@ class FakeClient:
     """The functions that clients were given."""
 
     def __init__(
-        self, urls: Sequence[str], *, origin: str | None, token: TokenFunction | None, tls: None, data: bool
+        self,
+        urls: Sequence[str],
+        *,
+        origin: str | None,
+        token: TokenFunction | None,
+        tls: None,
+        data: bool,
+        local_address: None,
     ) -> None:
         type(self).data = data
         assert list(urls) == ["ws://h:1/ws"]
         type(self).tokens.append(token)
-        assert (origin, tls) == ("http://h:2", None)
+        assert (origin, tls, local_address) == ("http://h:2", None, None)
         self._left = list(self.events)
 
     async def __aenter__(self) -> Self:

@@ -130,7 +130,7 @@ def test_unwritable_folder_is_named(pipeline: Pipeline, tmp_path: Path, monkeypa
     monkeypatch.setattr(java, "find", lambda: Path("java"))
     context = SimpleNamespace(uiWebUrl=None, master="local[1]")
     monkeypatch.setattr(
-        "learning.jobs.spark_session.open_spark", lambda _: nullcontext(SimpleNamespace(sparkContext=context))
+        "learning.jobs.spark_session.open_spark", lambda *_: nullcontext(SimpleNamespace(sparkContext=context))
     )
     (tmp_path / ".diem").touch()
     code, text = pipeline("run", "--source", "files")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from deploy.clients.data_service import DataService, DataServiceUnavailable, ServiceRefused
 from deploy.clients.updates import ANONYMOUS, Credentials, client_of
@@ -19,6 +19,7 @@ from diem.protocol.page_config import Edges
 from tools.load import preflight
 from tools.load.client import LoadClient, Received
 from tools.load.completeness import Completeness, Difference, Holding, compare, later_than
+from tools.load.processes import LoadProcesses
 from tools.load.result import LATE_S, LoadResult, Written
 from tools.load.selection import NoEndpoints, assign, select
 from tools.load.writer import LoadWriter
@@ -58,26 +59,6 @@ class LoadOptions:
     """Addresses of this machine from which clients connect in turn; none: the system chooses."""
     seed: int = 0
     """Of the clients' endpoints: another for each of several processes."""
-
-
-class Helpers(Protocol):
-    """Other processes with clients of the same test."""
-
-    async def start(self) -> None:
-        """Start them: the endpoints are there now."""
-
-    async def finish(self) -> None:
-        """Wait until they have compared."""
-
-
-class NoHelpers:
-    """All clients are in this process."""
-
-    async def start(self) -> None:
-        """Do nothing."""
-
-    async def finish(self) -> None:
-        """Do nothing."""
 
 
 @dataclass
@@ -151,10 +132,10 @@ class LoadTest:
     """One test of the system at a Data Service."""
 
     def __init__(
-        self, service: DataService, options: LoadOptions, terminal: Terminal, helpers: Helpers | None = None
+        self, service: DataService, options: LoadOptions, terminal: Terminal, others: LoadProcesses | None = None
     ) -> None:
         self._service = service
-        self._helpers = helpers or NoHelpers()
+        self._others = others
         self._options = options
         self._terminal = terminal
         self._bearer = options.credentials.bearer()
@@ -188,12 +169,14 @@ class LoadTest:
             clients = [LoadClient(number, mine, before, received) for number, mine in enumerate(wanted, 1)]
             outcome = LoadRun(service.base, options, edges, len(names), received, clients, difference_s, writer=writer)
             tasks = await stack.enter_async_context(cancelled_at_the_end())
-            await self._helpers.start()
+            if self._others is not None:
+                await self._others.start()
             await self._connect(outcome, tasks, stopping)
             if outcome.subscribed and not stopping.is_set():
                 await self._measure(outcome, tasks, stopping)
             # The writer's endpoints are there until all have compared.
-            await self._helpers.finish()
+            if self._others is not None:
+                await self._others.finish()
             outcome.interrupted = stopping.is_set() and outcome.completeness is None
         if writer is not None and writer.left:
             outcome.problems.append(writer.left)

@@ -183,14 +183,19 @@ async def running(
             await until(lambda: _is_up(system, up))
             yield system
     finally:
-        if up.returncode is None:
-            up.terminate()
-            try:
-                async with asyncio.timeout(PATIENCE_S):
-                    await up.wait()
-            except TimeoutError:
-                up.kill()
-                await up.wait()
+        await end(up)
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Stop a process in order; kill it if it takes too long."""
+    if process.returncode is None:
+        process.terminate()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
 
 
 def _is_up(system: Running, up: asyncio.subprocess.Process) -> bool:

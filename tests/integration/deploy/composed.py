@@ -24,6 +24,7 @@ from deploy.kafka.program import prepare
 from tests.integration.deploy.prometheus import program
 from tests.support.patience import PATIENCE_S
 from tests.support.postgres import programs
+from tests.support.running import end
 
 ENDPOINT: Final = "/compose/one"
 UNTIL: Final = 4 * PATIENCE_S
@@ -173,18 +174,8 @@ class Composed:
             **{"stdout": log, "stderr": STDOUT, "cwd": self._folder, **options},
             env={**self._environment, **variables},
         )
-        self._stack.push_async_callback(_end, process)
+        self._stack.push_async_callback(end, process)
         return process
-
-
-async def _end(process: Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
 
 
 async def main(project: Path, folder: Path, mode: str) -> None:

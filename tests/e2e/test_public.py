@@ -56,11 +56,12 @@ class Traffic:
 
 
 async def wait_for_token_keys(system: Running) -> None:
-    """Wait until the server has read the key by which it checks tokens: before, clients are told to try again."""
-    url = f"{system.processes['websocket-1']['urls']['internal']}/status"
+    """Wait until every server has read the key by which it checks tokens: before, clients are told to try again."""
+    servers = [process for name, process in system.processes.items() if name.startswith("websocket-")]
     async with http_client(SharedKey.load(system.state_dir / "internal.key")) as http, asyncio.timeout(PATIENCE_S):
-        while (await http.get(url)).json()["tokens"]["keys"] == 0:
-            await asyncio.sleep(0.1)
+        for server in servers:
+            while (await http.get(f"{server['urls']['internal']}/status")).json()["tokens"]["keys"] == 0:
+                await asyncio.sleep(0.1)
 
 
 async def create_key(system: Running) -> dict[str, Any]:

@@ -93,4 +93,5 @@ async def test_children_outlive_a_lost_fork_server_and_are_then_programs(
         first.kill()
         second = await started(events, 2)
         assert codes(events, "died") == [EXIT_UNKNOWN]
-        assert second.cmdline() == ["cat"]
+        # While a process executes its program, its command line is empty.
+        await until(lambda: second.cmdline() == ["cat"])

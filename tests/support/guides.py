@@ -10,7 +10,8 @@ The words after the backticks of a fenced block say what it is:
 - ``LANGUAGE FILE``, such as ``toml diem.toml``: the content of a file.
 
 Output is a real sample. What differs from run to run is compared by its form alone (:data:`_VARYING`), and columns may
-have other widths. A line ``...`` stands for any number of lines, and ``...`` within a line for any text.
+have other widths; in a block ``text figures`` all numbers may be others. A line ``...`` stands for any number of lines,
+and ``...`` within a line for any text.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import httpx
 
@@ -47,7 +48,17 @@ _VARYING: Final = (
     r"  +",  # the gap between columns
 )
 """Forms of what differs from run to run; one in a sample stands for any of the same form."""
+_FIGURE: Final = r"\d[\d,]*(?:\.\d+)?"
 _VARIES: Final = re.compile("|".join(f"({form})" for form in _VARYING))
+_VARIES_WITH_FIGURES: Final = re.compile("|".join(f"({form})" for form in (*_VARYING, _FIGURE)))
+
+
+class Output(NamedTuple):
+    """What a guide shows of a command's output."""
+
+    text: str
+    figures_vary: bool = False
+    """Whether each number stands for any other."""
 
 
 @dataclass(frozen=True)
@@ -108,34 +119,35 @@ def blocks(file: Path) -> list[Block]:
     return found
 
 
-def steps(file: Path) -> Iterator[tuple[Block, str | None]]:
+def steps(file: Path) -> Iterator[tuple[Block, Output | None]]:
     """Yield the commands and files of a guide in order, commands with the output that is shown for them."""
     found = blocks(file)
     for block, after in zip(found, [*found[1:], None], strict=True):
         if block.names_file:
             yield block, None
         elif block.words[:1] == ("sh",):
-            shown = after is not None and after.is_adjacent and after.words == ("text",)
-            yield block, after.text if after is not None and shown else None
+            shown = after is not None and after.is_adjacent and after.words in (("text",), ("text", "figures"))
+            yield block, Output(after.text, "figures" in after.words) if after is not None and shown else None
 
 
-def pattern_of(shown: str) -> re.Pattern[str]:
+def pattern_of(shown: Output) -> re.Pattern[str]:
     """Return what output must begin with to be the one that is shown."""
+    varies = _VARIES_WITH_FIGURES if shown.figures_vary else _VARIES
     parts = []
-    for line in shown.strip("\n").splitlines():
+    for line in shown.text.strip("\n").splitlines():
         if line.strip() == "...":
             parts.append(r"(?:.*\n)*?")
         else:
-            parts.append("".join(_patterns(line.rstrip())) + r"[ \t]*\n")
+            parts.append("".join(_patterns(line.rstrip(), varies)) + r"[ \t]*\n")
     return re.compile(r"\n*" + "".join(parts))
 
 
-def _patterns(line: str) -> Iterator[str]:
+def _patterns(line: str, varies: re.Pattern[str]) -> Iterator[str]:
     """Yield the patterns of a line's parts."""
     end = 0
-    for found in _VARIES.finditer(line):
+    for found in varies.finditer(line):
         yield _fixed(line[end : found.start()])
-        yield _VARYING[(found.lastindex or 1) - 1]
+        yield (*_VARYING, _FIGURE)[(found.lastindex or 1) - 1]
         end = found.end()
     yield _fixed(line[end:])
 
@@ -144,14 +156,14 @@ def _fixed(text: str) -> str:
     return re.escape(text).replace(r"\.\.\.", ".*?")
 
 
-def is_shown(shown: str, printed: str) -> bool:
+def is_shown(shown: Output, printed: str) -> bool:
     """Return whether the whole of an output is the one that is shown."""
-    if shown.rstrip().endswith("\n..."):
+    if shown.text.rstrip().endswith("\n..."):
         return begins_with(shown, printed)
     return re.fullmatch(pattern_of(shown).pattern + r"\s*", printed + "\n") is not None
 
 
-def begins_with(shown: str, printed: str) -> bool:
+def begins_with(shown: Output, printed: str) -> bool:
     """Return whether an output begins with what is shown."""
     return pattern_of(shown).match(printed + "\n") is not None
 
@@ -244,7 +256,7 @@ class Walk:
             while self._terminals:
                 closing.push_async_callback(self._terminals.pop(0).close)
 
-    async def _run(self, block: Block, shown: str | None) -> None:
+    async def _run(self, block: Block, shown: Output | None) -> None:
         printed = ""
         for command in block.commands:
             process = await self._start(self._instead.get(command, command))
@@ -257,10 +269,10 @@ class Walk:
             printed += _plain(output)
             assert process.returncode == 0, f"{block}: {command} ended with {process.returncode}:\n{printed}"
         if shown is not None:
-            expected = self._translated(shown)
-            assert is_shown(expected, printed), f"{block}: expected\n{expected}\nbut it printed\n{printed}"
+            expected = shown._replace(text=self._translated(shown.text))
+            assert is_shown(expected, printed), f"{block}: expected\n{expected.text}\nbut it printed\n{printed}"
 
-    async def _open(self, block: Block, shown: str | None) -> None:
+    async def _open(self, block: Block, shown: Output | None) -> None:
         (written,) = block.commands
         command = self._instead.get(written, written)
         program = _ASSIGNED.sub("", command).split()[:2]
@@ -275,14 +287,16 @@ class Walk:
             self._terminals.append(terminal)
         if shown is None:
             return
-        expected = self._translated(shown)
+        expected = shown._replace(text=self._translated(shown.text))
         try:
             async with asyncio.timeout(2 * PATIENCE_S):
                 while not begins_with(expected, terminal.text) and terminal.process.returncode is None:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             pass
-        assert begins_with(expected, terminal.text), f"{block}: expected\n{expected}\nbut it printed\n{terminal.text}"
+        assert begins_with(expected, terminal.text), (
+            f"{block}: expected\n{expected.text}\nbut it printed\n{terminal.text}"
+        )
         if program == ["diem", "up"]:
             await self._is_up()
 

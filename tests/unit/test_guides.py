@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.guides import begins_with, blocks, is_shown, steps
+from tests.support.guides import Output, begins_with, blocks, is_shown, steps
 
 GUIDE = """# A guide
 
@@ -49,7 +49,7 @@ def guide(tmp_path: Path) -> Path:
 def test_steps_are_commands_with_their_output_and_files(guide: Path) -> None:
     found = [(block.words, block.commands, shown) for block, shown in steps(guide)]
     assert found == [
-        (("sh",), ["diem status", "diem get /my/series --csv"], "time,value\n..."),
+        (("sh",), ["diem status", "diem get /my/series --csv"], Output("time,value\n...")),
         (("toml", "diem.toml"), ["[[source]]"], None),
         (("sh", "elsewhere"), ["ssh other"], None),
     ]
@@ -91,9 +91,23 @@ def test_block_without_an_end_is_an_error(guide: Path) -> None:
     ],
 )
 def test_output_is_compared_line_by_line(shown: str, printed: str, equal: bool) -> None:
-    assert is_shown(shown, printed) is equal
+    assert is_shown(Output(shown), printed) is equal
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "equal"),
+    [
+        ("fan-out, mean  1.00  3.10", "fan-out, mean  1.00   12", True),
+        ("fan-out, mean  1.00  3.10", "fan-out, mean  1.00", False),
+        ("fan-out, mean  1.00  3.10", "fan-out, p99  1.00  3.10", False),
+        ("12,000 clients of 10,000", "7 clients of 10,000", True),
+        ("up after 3.5 s", "up after 12.25 s", True),
+    ],
+)
+def test_figures_of_a_block_of_figures_are_compared_by_their_form(shown: str, printed: str, equal: bool) -> None:
+    assert is_shown(Output(shown, figures_vary=True), printed) is equal
 
 
 def test_output_that_goes_on_is_compared_with_its_beginning() -> None:
-    assert begins_with("a\n...\nb", "a\nx\nb\nc\n")
-    assert not begins_with("a\n...\nb", "a\nx\n")
+    assert begins_with(Output("a\n...\nb"), "a\nx\nb\nc\n")
+    assert not begins_with(Output("a\n...\nb"), "a\nx\n")

@@ -9,17 +9,26 @@ the whole hour or for a part of it, each for another time, and all are new in ev
 then on a third of the clients have other interests, or a third of the endpoints have each other's subscribers; the last
 placement is compared with a plan from these hours alone, for other clients. Samples: plans from the sets of a part of
 the clients (ADR 20), for all of them. Deterministic.
+
+Each part (a seed of a row, a timeline) is a line of build/bench/learning.jsonl: a run that was interrupted reports what
+it has, and goes on with ``--continue``. With it, processes with an ``--only`` of their own share the file.
 ``QUICK=1`` has fewer clients and seeds.
 """
 
+import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache, partial
 from itertools import product
-from typing import Any, Final
+from statistics import fmean
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import orjson
 
 from deploy.terminal import amount
 from experiments.picture import Bar, Group, Row, draw
@@ -33,7 +42,7 @@ from learning.placement.options import MARGIN, PlanOptions
 from learning.placement.planner import PlanResult, plan
 from learning.planning.traffic_input import DECAY, MAX_WINDOWS, enough
 from tests.bench.report import Report
-from tests.load.bench import Goal, write
+from tests.load.bench import FOLDER, Goal, write
 from tests.support import instances
 from tests.support.commandline import parser
 from tests.support.instances import Population, Recipe, Timeline, drifted, exchanged, population, sampled, windows
@@ -50,6 +59,9 @@ POINTS: Final = 0.04
 """Largest difference between the gain told and that of other clients, in :data:`USUALLY` of the seeds."""
 USUALLY: Final = 0.95
 SEEDS: Final = sized(40, 20, 2)
+CLIENTS: Final[tuple[int, ...]] = sized((300, 1000, 3000), (300, 1000), (100,))
+EARLIER: Final[tuple[int, ...]] = sized((0, 3), (0, 3), (0,))
+"""Hours to learn from before the one that judges; without any, clients are held out."""
 LEARNING: Final = 8
 """Servers, and partitions, of plans from few clients."""
 OTHERS: Final = sized(20_000, 20_000, 2000)
@@ -59,6 +71,7 @@ NEW: Final = sized(150_000, 150_000, 6000)
 HOURS: Final = sized(20, 20, 2)
 TIMELINES: Final = sized(3, 2, 1)
 """Seeds of the hours that are decided upon."""
+CROWDS: Final[tuple[int, ...]] = sized((1000, 5000), (1000,), (500,))
 SERVERS, PARTITIONS = sized((16, 48), (8, 24), (4, 8))
 MOVEMENT: Final = 0.05
 CHANGED: Final = 1 / 3
@@ -73,33 +86,64 @@ NEAR: Final = 1.05
 """Fan-out in the end, as a multiple of that of a plan from the changed traffic alone."""
 SAMPLES: Final = sized((1, 2, 3, 4), (1, 2, 3, 4), (1,))
 """Numbers of halvings of the clients."""
+PARTS: Final = FOLDER / "learning.jsonl"
+
+Figures = Mapping[str, Any]
 
 
-def generalisation(others: Backend, hours: Sequence[Instance]) -> dict[str, float]:
-    """Plan from hours of a population against the hash; return the gains as shares of the fan-out by hash."""
+class Part(NamedTuple):
+    """A part of the bench, which needs no other."""
+
+    name: str
+    run: Callable[[], Mapping[str, Figures]]
+    """Returns figures of some rows."""
+
+
+@cache
+def populations() -> dict[str, Population]:
+    """Return the populations that few clients are drawn from."""
+    even = population(NO_STRUCTURE)
+    of_one_rate = replace(even, rate=np.ones(even.endpoints))
+    return {"communities": population(COMMUNITIES), "no structure": even, "nothing to gain": of_one_rate}
+
+
+@cache
+def others_of(name: str, stay_s: float | None) -> Backend:
+    """Return the sets of others of a population."""
+    timeline = Timeline(clients=OTHERS, session_s=stay_s, seed=OTHERS)
+    others = next(windows(populations()[name], timeline, 1))
+    return Backend(others.blocks(), len(others.endpoints))
+
+
+def of_seed(
+    row: str, name: str, clients: int, *, stay_s: float | None, earlier: int, seed: int
+) -> dict[str, dict[str, Any]]:
+    """Plan from an hour of a population and so many before; return the gains as shares of the fan-out by hash."""
+    began = time.process_time()
+    hours, others = hours_of(populations()[name], clients, stay_s, seed, earlier + 1), others_of(name, stay_s)
     options = PlanOptions(servers=(LEARNING,), partitions=LEARNING, current_partitions=LEARNING, hot_budget=0.0)
     current = murmur2(hours[0].endpoints, LEARNING)
-    if len(hours) > 1:
-        outcome = learn(hours[:-1], hours[-1], options, current)
-    else:
-        outcome = plan(hours[0], options, DEFAULT, current)
-    figures, candidates = outcome.report["servers"][str(LEARNING)], dict(outcome.report["candidates"])
+    outcome = learn(hours[:-1], hours[-1], options, current) if earlier else plan(hours[0], options, DEFAULT, current)
+    window, candidates = outcome.report["servers"][str(LEARNING)], dict(outcome.report["candidates"])
     before = candidates.pop("current")["cost_us_per_s"]
     moves = min(each["moves_us_per_s"] for each in candidates.values())
     truth = 1 - fan_out(others, outcome.placement, LEARNING).mean / fan_out(others, current, LEARNING).mean
     told, error = relative(outcome, "us_per_s"), relative(outcome, "error")
-    return {
-        "gain in the window": 1 - figures["plan"]["fan_out"] / figures["current"]["fan_out"],
+    found = {
+        "gain in the window": 1 - window["plan"]["fan_out"] / window["current"]["fan_out"],
         "gain told": told,
         "its standard error": error,
         "gain of others": truth,
+        "told less others'": told - truth,
         "off": abs(told - truth),
-        "within the points": float(abs(told - truth) <= POINTS),
-        "others' gain in two errors": float(abs(told - truth) <= 2 * error),
-        "0 in two errors": float(abs(told) <= 2 * error),
-        "pays": float(outcome.pays),
-        "pays for nothing": float(outcome.pays and truth * before <= moves),
+        "within the points": abs(told - truth) <= POINTS,
+        "others' gain in two errors": abs(told - truth) <= 2 * error,
+        "0 in two errors": abs(told) <= 2 * error,
+        "pays": outcome.pays,
+        "pays for nothing": outcome.pays and truth * before <= moves,
+        "cpu_s": round(time.process_time() - began, 1),
     }
+    return {row: found}
 
 
 def relative(outcome: PlanResult, name: str) -> float:
@@ -107,18 +151,10 @@ def relative(outcome: PlanResult, name: str) -> float:
     return float(outcome.report["saves"][name] / outcome.report["candidates"]["current"]["cost_us_per_s"])
 
 
-def of_seeds(base: Population, clients: int, stay_s: float | None, earlier: int) -> dict[str, float]:
-    """Return the means of :func:`generalisation` over the seeds, from an hour and so many before."""
-    timeline = Timeline(clients=OTHERS, session_s=stay_s, seed=OTHERS)
-    others = next(windows(base, timeline, 1))
-    backend = Backend(others.blocks(), len(others.endpoints))
-    found = [generalisation(backend, hours_of(base, clients, stay_s, seed, earlier + 1)) for seed in range(SEEDS)]
-    return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
-
-
-def of_samples(base: Population) -> dict[str, dict[str, float]]:
-    """Return figures of plans from samples of the clients: the fan-out of all over that of a plan from all."""
-    whole, found = base.instance(), dict[str, dict[str, float]]()
+def of_samples() -> dict[str, dict[str, float]]:
+    """Return figures of plans from samples of A's clients: the fan-out of all over that of a plan from all."""
+    base, found = population(A), dict[str, dict[str, float]]()
+    whole = base.instance()
     backend = Backend(whole.blocks(), len(whole.endpoints))
     current = murmur2(whole.endpoints, SERVERS)
     options = PlanOptions(
@@ -194,7 +230,85 @@ def change(earlier: Sequence[Instance], after: Population, hours: Sequence[Insta
         fan_out(backend, server_of_endpoint(each, PARTITIONS, SERVERS), SERVERS).mean
         for each in (first_plan(hours), placed, current)
     )
-    return {**found, "others, over the best plan's": round(reached / best, 4), "before": round(before / best, 4)}
+    return {
+        **found,
+        "first plan": min(found["hours"], default=len(hours) + 1),
+        "others, over the best plan's": round(reached / best, 4),
+        "before": round(before / best, 4),
+    }
+
+
+def of_timeline(of: str, clients: int, stay_s: float | None, seed: int) -> dict[str, dict[str, Any]]:
+    """Return what is decided in hours without a change, and in those after either change."""
+    a = population(replace(A, clients=NEW))
+    drift = drifted(a, population(replace(OTHER, clients=NEW)), CHANGED, rates=0.0)
+    swapped = exchanged(a, CHANGED)
+    hours = hours_of(a, clients, stay_s, 3 + 10 * seed, MAX_WINDOWS + HOURS)
+    first = first_plan(hours[:MAX_WINDOWS])
+    current, stationary = decide(hours[:MAX_WINDOWS], hours[MAX_WINDOWS:], first)
+    found = {f"stationary, {of}": stationary}
+    for what, after in {"other clients": drift, "exchanged": swapped}.items():
+        then = hours_of(after, clients, stay_s, 7 + 10 * seed, sized(HOURS, 12, 2))
+        found[f"{what}, {of}"] = change(hours, after, then, current)
+    return found
+
+
+def parts() -> Iterator[Part]:
+    """Yield all parts, seed by seed: a run that was interrupted has figures of every row."""
+    for seed, clients, stay in product(range(TIMELINES), CROWDS, STAYS):
+        of = f"{clients:,} clients of A{stay}"
+        yield Part(f"{of}, timeline {seed + 1}", partial(of_timeline, of, clients, STAYS[stay], seed))
+    for seed, (clients, name, stay, earlier) in product(range(SEEDS), product(CLIENTS, populations(), STAYS, EARLIER)):
+        row = f"{clients:,} clients of {name}{stay}, {amount(earlier + 1, 'hour')}"
+        run = partial(of_seed, row, name, clients, stay_s=STAYS[stay], earlier=earlier, seed=seed)
+        yield Part(f"{row}, seed {seed + 1}", run)
+    yield Part("samples of the clients of A", of_samples)
+
+
+def read_parts() -> dict[str, Mapping[str, Figures]]:
+    """Return what was found, by part."""
+    lines = PARTS.read_bytes().splitlines() if PARTS.exists() else []
+    return {each["part"]: each["found"] for each in map(orjson.loads, lines)}
+
+
+def write_part(part: Part) -> None:
+    """Run a part, and write what it found."""
+    found = part.run()
+    PARTS.parent.mkdir(parents=True, exist_ok=True)
+    line = {"part": part.name, "found": found}
+    with PARTS.open("ab") as file:
+        file.write(orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
+
+
+def by_row(found: Mapping[str, Mapping[str, Figures]]) -> dict[str, list[Figures]]:
+    """Return the figures of each row, of every part that has some."""
+    rows = defaultdict[str, list[Figures]](list)
+    for part in found.values():
+        for row, figures in part.items():
+            rows[row].append(figures)
+    return rows
+
+
+def mean(figures: Sequence[Figures]) -> dict[str, float]:
+    """Return the means of the figures of a row over its seeds."""
+    names = (name for name, value in figures[0].items() if isinstance(value, int | float))
+    return {"seeds": len(figures), **{name: fmean(each[name] for each in figures) for name in names}}
+
+
+def goals_of(row: str, figures: Sequence[Figures]) -> list[Goal]:
+    """Return the goals of a row, by the figures of its seeds."""
+    means = mean(figures)
+    if "pays for nothing" in means:
+        shares = ("within the points", "others' gain in two errors")
+        goals = [Goal(f"{row}: {what}", "share of seeds", USUALLY, means[what], at_least=True) for what in shares]
+        return [*goals, Goal(f"{row}: pays for nothing", "share of seeds", 1 - USUALLY, means["pays for nothing"])]
+    if row.startswith("stationary"):
+        return [Goal(row, "applied", max(1, HOURS // 20), means["applied"])]
+    if row.startswith("exchanged"):
+        worst = {name: max(each[name] for each in figures) for name in ("first plan", "others, over the best plan's")}
+        bounds = zip(worst.items(), (PATIENCE, NEAR), ("hours", "of the best"), strict=True)
+        return [Goal(f"{row}: {name}", unit, bound, value) for (name, value), bound, unit in bounds]
+    return []
 
 
 def _moved(outcome: PlanResult) -> float:
@@ -223,55 +337,27 @@ def picture(rows: Mapping[str, Mapping[str, float]], goals: Sequence[Goal]) -> s
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser(__spec__, __doc__, report="build/bench/learning.json and .svg", quick="").parse_args(argv)
-    goals: list[Goal] = []
-    figures: dict[str, Any] = {}
-    rows: dict[str, dict[str, float]] = {}
-    even = population(NO_STRUCTURE)
-    populations = {
-        "communities": population(COMMUNITIES),
-        "no structure": even,
-        "nothing to gain": replace(even, rate=np.ones(even.endpoints)),
-    }
-    numbers: tuple[int, ...] = sized((300, 1000, 3000), (300, 1000), (100,))
-    cases = [*product(populations, numbers, STAYS, sized((0, 3), (0, 3), (0,)))]
-    crowds: tuple[int, ...] = sized((1000, 5000), (1000,), (500,))
-    timelines = [*product(crowds, STAYS, range(TIMELINES))]
-    with Report(len(cases) + len(timelines) + 1) as report, np.errstate(all="raise", under="ignore"):
-        for name, clients, stay, earlier in cases:
-            learnt = f"{clients:,} clients of {name}{stay}, {amount(earlier + 1, 'hour')}"
-            report.step(learnt)
-            found = rows[learnt] = of_seeds(populations[name], clients, STAYS[stay], earlier)
-            goals += [
-                Goal(f"{learnt}: {what}", "share of seeds", USUALLY, found[what], at_least=True)
-                for what in ("within the points", "others' gain in two errors")
-            ]
-            goals.append(Goal(f"{learnt}: pays for nothing", "share of seeds", 1 - USUALLY, found["pays for nothing"]))
-        a = population(replace(A, clients=NEW))
-        drift = drifted(a, population(replace(OTHER, clients=NEW)), CHANGED, rates=0.0)
-        swapped = exchanged(a, CHANGED)
-        for clients, stay, seed in timelines:
-            of, stay_s = f"{clients:,} clients of A{stay}, timeline {seed + 1}", STAYS[stay]
-            report.step(f"{of}, over {HOURS} hours")
-            hours = hours_of(a, clients, stay_s, 3 + 10 * seed, MAX_WINDOWS + HOURS)
-            first = first_plan(hours[:MAX_WINDOWS])
-            current, stationary = decide(hours[:MAX_WINDOWS], hours[MAX_WINDOWS:], first)
-            figures[f"stationary, {of}"] = stationary
-            goals.append(Goal(f"stationary, {of}", "applied", max(1, HOURS // 20), stationary["applied"]))
-            then = (hours_of(each, clients, stay_s, 7 + 10 * seed, sized(HOURS, 12, 2)) for each in (drift, swapped))
-            figures[f"other clients, {of}"] = change(hours, drift, next(then), current)
-            changed = figures[f"exchanged, {of}"] = change(hours, swapped, next(then), current)
-            goals += [
-                Goal(f"exchanged, {of}: first plan", "hours", PATIENCE, min(changed["hours"], default=HOURS + 1)),
-                Goal(f"exchanged, {of}: others", "of the best", NEAR, changed["others, over the best plan's"]),
-            ]
-        report.step("samples of the clients")
-        rows |= of_samples(population(A))
-        for name, made in figures.items():
-            rows[name] = {each: value for each, value in made.items() if isinstance(value, int | float)}
+    options = parser(__spec__, __doc__, report="build/bench/learning.json and .svg", quick="")
+    options.add_argument("--continue", dest="goes_on", action="store_true", help="keep the parts that are there")
+    options.add_argument("--only", metavar="REGEX", default="", help="run the parts whose names match")
+    given = options.parse_args(argv)
+    if not given.goes_on:
+        PARTS.unlink(missing_ok=True)
+    everything, there = [*parts()], read_parts()
+    chosen = [each for each in everything if each.name not in there and re.search(given.only, each.name)]
+    with Report(len(chosen)) as report, suppress(KeyboardInterrupt), np.errstate(all="raise", under="ignore"):
+        for part in chosen:
+            report.step(part.name)
+            write_part(part)
+    there = read_parts()
+    found = {each.name: there[each.name] for each in everything if each.name in there}
+    figures = by_row(found)
+    rows = {row: mean(each) for row, each in figures.items()}
+    goals = [goal for row, each in figures.items() for goal in goals_of(row, each)]
     report.rows("Plans", rows)
     report.goals(goals)
-    path = write("learning", {"rows": rows, "figures": figures}, goals)
+    decided = {name: each for name, each in found.items() if "timeline" in name}
+    path = write("learning", {"rows": rows, "timelines": decided}, goals)
     path.with_suffix(".svg").write_text(picture(rows, goals), encoding="utf-8")
     print(f"written: {path} and {path.with_suffix('.svg')}")
     return 0

@@ -87,8 +87,8 @@ REPLIES_WITHOUT_DATA: Final = _counter(
 DELIVERIES_CONFLATED: Final = _counter("deliveries_conflated", "Unsent update frames replaced by a later one.")
 DELIVERY_DELAY: Final = _gauge(
     "delivery_delay_seconds",
-    "Longest time from an update's acceptance by the Data Service to its fan-out here since the last scrape; sampled "
-    "twice a second, by both machines' clocks.",
+    "Longest time in the last 15 s from an update's acceptance by the Data Service to its fan-out here; sampled twice "
+    "a second, by both machines' clocks.",
 )
 STALE_ENDPOINTS: Final = _gauge(
     "stale_endpoints", "Endpoints of clients that may be out of date: their server is unreachable or not live."

@@ -144,7 +144,7 @@ def _samples(server: WebSocketServer, reader: FeedReader, proxies: ProxyPort) ->
     yield metrics.FEED_LIVE.sample(server.liveness.live)
     if (silence := server.silence_s()) is not None:
         yield metrics.FEED_SILENCE.sample(silence)
-    if (delay := server.pop_delay_s()) is not None:
+    if (delay := server.delay_s()) is not None:
         yield metrics.DELIVERY_DELAY.sample(delay)
     yield metrics.FEED_CONNECTS.sample(reader.connects)
     for name, position in hub.state.positions.items():

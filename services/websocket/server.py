@@ -1,9 +1,10 @@
 """A WebSocket server without its sockets: applies the feed, and tracks readiness and liveness."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -17,6 +18,11 @@ from diem.protocol.feed import is_map
 from diem.protocol.partition_map import MapBuilder, Role
 from diem.protocol.update import Change, iso, time_ms_of
 from diem.protocol.watermark import offset_of
+
+DELAY_S: Final = 15.0
+"""Seconds for which a measured delay is reported: Prometheus' usual interval."""
+MAX_DELAYS: Final = 32
+"""Those measured in this time, twice a second."""
 
 
 class WebSocketServer:
@@ -41,7 +47,8 @@ class WebSocketServer:
         """The hub's own method, except where batches of the partition map arrive, too."""
         self.batch: Callable[..., None] = self._apply_batch
         """Apply batches. Replaced for one call by :meth:`measure_next_delay`: the others cost nothing more."""
-        self._longest_delay_ms: int | None = None
+        self._delays: deque[tuple[float, int]] = deque(maxlen=MAX_DELAYS)
+        """Times of measurements, and the measured milliseconds."""
         self._log = structlog.get_logger("websocket")
         self._publish_status()
 
@@ -141,16 +148,15 @@ class WebSocketServer:
 
         self._apply_batch(*(batch._replace(records=noting(batch)) for batch in batches))
         if accepted_ms:
-            delay = max(0, self._clock.wall_ms() - min(accepted_ms))
-            self._longest_delay_ms = max(delay, self._longest_delay_ms or 0)
+            self._delays.append((self._clock.monotonic(), max(0, self._clock.wall_ms() - min(accepted_ms))))
 
-    def pop_delay_s(self) -> float | None:
-        """Return the longest delay of the batches measured since the last call, in seconds; None without one.
+    def delay_s(self) -> float | None:
+        """Return the longest delay measured in the last :data:`DELAY_S`, in seconds; None without one.
 
         Its error is the difference of the two machines' clocks, plus 1 ms.
         """
-        delay, self._longest_delay_ms = self._longest_delay_ms, None
-        return None if delay is None else delay / 1000
+        since = self._clock.monotonic() - DELAY_S
+        return max((delay_ms / 1000 for at, delay_ms in self._delays if at > since), default=None)
 
     def silence_s(self) -> float | None:
         """Return the seconds since the last heartbeat of the source, None before the first."""
@@ -195,6 +201,7 @@ class WebSocketServer:
             "position": sum(map(offset_of, self.hub.state.positions.values())),
             "source": self.hub.state.source,
             "lag_seconds": None if silence is None else round(silence, 3),
+            "delay_seconds": self.delay_s(),
             **owned,
         }
 

@@ -13,7 +13,7 @@ from diem.process.clock import Clock, ManualClock, SystemClock
 from diem.protocol import feed
 from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change, encode
-from services.websocket.server import WebSocketServer
+from services.websocket.server import DELAY_S, WebSocketServer
 from tests.support.maps import changes_of
 
 V1, V2 = 1_700_000_000_001, 1_700_000_000_002
@@ -331,20 +331,27 @@ def test_blocked_session_gets_its_last_update_and_moved_in_either_order() -> Non
 def test_delay_is_that_of_the_first_batch_after_it_was_requested() -> None:
     clock = ManualClock(wall_ms=V1)
     group = running(0, clock=clock)
-    assert group.server.pop_delay_s() is None
+    assert group.server.delay_s() is None
     group.server.measure_next_delay()
     clock.advance(0.25)
     group.update(0, "/a", V1)
     clock.advance(3)
     group.update(0, "/a", V2)
-    assert group.server.pop_delay_s() == 0.25
-    assert group.server.pop_delay_s() is None, "it is the longest since the last scrape"
-    # The longest of several.
+    assert group.server.delay_s() == group.server.status()["delay_seconds"] == 0.25
+
+
+def test_delay_is_the_longest_of_the_last_seconds() -> None:
+    clock = ManualClock(wall_ms=V1)
+    group = running(0, clock=clock)
     for waited_s in (0.5, 2, 1):
+        clock.advance(DELAY_S / 3)
         group.server.measure_next_delay()
         group.update(0, "/a", clock.wall_ms() - round(waited_s * 1000))
-        clock.advance(10)
-    assert group.server.pop_delay_s() == 2
+    assert group.server.delay_s() == 2
+    clock.advance(2 * DELAY_S / 3)
+    assert group.server.delay_s() == 1
+    clock.advance(DELAY_S / 3)
+    assert group.server.delay_s() is None
 
 
 def test_delay_leaves_out_what_is_not_fanned_out() -> None:
@@ -354,14 +361,14 @@ def test_delay_leaves_out_what_is_not_fanned_out() -> None:
     clock.advance(60)
     group.server.measure_next_delay()
     group.update(0, "/a", V1)
-    assert group.server.pop_delay_s() is None, "a repeat"
+    assert group.server.delay_s() is None, "a repeat"
     group.server.measure_next_delay()
     group.apply_map(epoch=1)
-    assert group.server.pop_delay_s() is None, "the map"
+    assert group.server.delay_s() is None, "the map"
     group.server.resume()
     group.server.measure_next_delay()
     group.update(0, "/a", V2 + 1)
-    assert group.server.pop_delay_s() is None, "a catch-up"
+    assert group.server.delay_s() is None, "a catch-up"
     group.server.caught_up("diem.updates/0")
     group.catch_up()
     client = Client(group.hub)
@@ -369,7 +376,7 @@ def test_delay_leaves_out_what_is_not_fanned_out() -> None:
     group.server.caught_up(MAP)
     group.server.measure_next_delay()
     group.update(0, "/a", V2 + 59_000)
-    assert group.server.pop_delay_s() == 1
+    assert group.server.delay_s() == 1
     assert [message["version"] for message in client.of_type("update")] == [V2 + 1, V2 + 59_000]
 
 
@@ -377,4 +384,4 @@ def test_a_clock_behind_that_of_the_data_service_makes_no_negative_delay() -> No
     group = running(0, clock=ManualClock(wall_ms=V1 - 500))
     group.server.measure_next_delay()
     group.update(0, "/a", V1)
-    assert group.server.pop_delay_s() == 0
+    assert group.server.delay_s() == 0

@@ -52,7 +52,7 @@ def test_a_command_that_installs_another_project_is_found(command: str) -> None:
         "pipx run --spec diem_realtime-0.1.0-py3-none-any.whl diem up",
         "pip install -r requirements/java.txt, then diem up",
         "npm install diem-client",
-        "npm install ../dist/diem-client-0.1.0.tgz",
+        "npm install http://localhost:8080/diem-client-0.1.0.tgz",
     ],
 )
 def test_a_command_that_installs_diem_is_none(command: str) -> None:

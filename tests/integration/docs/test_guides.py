@@ -47,7 +47,7 @@ INSTEAD: Final = {
 }
 ELSEWHERE: Final[Mapping[str, set[str]]] = {
     "get-started.md": {"pipx run"},
-    "front-end.md": {"make packages", "npm create", "cd my-page", "npm install", "npm run"},
+    "front-end.md": {"npm create", "cd my-page", "npm install", "npm run"},
     "write-a-client.md": {"diem up", "cd client/go", "go run"},
     "placement.md": {"diem pipeline"},
     "modes.md": {"diem up", "diem scale"},

@@ -1,14 +1,15 @@
-"""Collects the operator page's data: one poll for all open pages, and none without open pages."""
+"""Collects the operator page's data: one poll for all readers, and one in ten seconds without any."""
 
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
-from deploy.admin.counters import REFUSED, Counters
+from deploy.admin.counters import REFUSED, SAMPLE_S, Counters, History
 from deploy.admin.findings import Situation
 from deploy.admin.overview import Move, counter_values, overview
 from deploy.clients.data_service import ServiceRefused
@@ -81,7 +82,7 @@ def _partition(number: int | None) -> str:
 
 
 class Collector:
-    """The latest document of the page, polled on demand.
+    """The latest document of the page, polled on demand, and by :meth:`run` for its history.
 
     Args:
         source: returns the status of the system.
@@ -96,6 +97,7 @@ class Collector:
         self._logs = logs
         self._clock = clock
         self._counters = Counters()
+        self._history = History()
         self._polling: asyncio.Task[bytes] | None = None
         self._next_at = -math.inf
 
@@ -107,6 +109,13 @@ class Collector:
         if self._polling is None or (self._polling.done() and self._clock.monotonic() >= self._next_at):
             self._polling = asyncio.create_task(self._poll())
         return await asyncio.shield(self._polling)
+
+    async def run(self, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> None:
+        """Keep the history without readers, until cancelled."""
+        while True:
+            with suppress(Exception):  # whatever it is: readers get it, too
+                await self.latest()
+            await sleep(SAMPLE_S)
 
     async def close(self) -> None:
         """Cancel the current poll."""
@@ -122,7 +131,10 @@ class Collector:
             now = self._clock.monotonic()
             self._counters.update(now, counter_values(status))
             situation = Situation(status, self._clock.wall_ms(), self._logs, plans, self._refusals())
-            return orjson.dumps(overview(situation, self._counters, moves))
+            document = overview(situation, self._counters, moves)
+            # By its begin: polls last differently, and none of the samples must be left out.
+            self._history.add(begin, situation.now_ms, document["totals"])
+            return orjson.dumps({**document, "history": self._history.columns()})
         finally:
             duration_s = self._clock.monotonic() - begin
             self._next_at = begin + max(EVERY_S, duration_s / MAX_SHARE)

@@ -1,4 +1,4 @@
-"""Rates and recent increases of counters in successive statuses."""
+"""Rates, recent increases and the history of what successive statuses report."""
 
 import math
 from collections import deque
@@ -12,6 +12,10 @@ REFUSED: Final = "refused"
 WINDOW_S: Final = 60.0
 RATE_S: Final = 5.0
 """Seconds over which a rate is averaged, if there are samples."""
+SAMPLE_S: Final = 10.0
+"""Seconds between two samples of a history."""
+SAMPLES: Final = 90
+"""Samples of a history: a quarter of an hour."""
 
 
 class Counters:
@@ -64,3 +68,29 @@ class Counters:
         """Return the increase within the last minute, as far as sampled."""
         samples = self._samples.get(name, deque())
         return samples[-1][1] - samples[0][1] if samples else 0
+
+
+class History:
+    """The totals of the last quarter of an hour: at most :data:`SAMPLES`, the oldest are dropped."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, Mapping[str, float | None]]] = deque(maxlen=SAMPLES)
+        self._next_at = -math.inf
+
+    def add(self, now: float, wall_ms: int, totals: Mapping[str, float | None]) -> None:
+        """Add a sample at ``now`` (monotonic seconds), unless there is one of the last :data:`SAMPLE_S`."""
+        if now >= self._next_at:
+            self._next_at = now + SAMPLE_S
+            self._samples.append((wall_ms, totals))
+
+    def columns(self) -> dict[str, list[float | None]]:
+        """Return the values by name, the oldest first, and as ``at`` their times in Unix milliseconds."""
+        names = self._samples[-1][1] if self._samples else ()
+        return {
+            "at": [at for at, _ in self._samples],
+            **{name: [_rounded(totals.get(name)) for _, totals in self._samples] for name in names},
+        }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

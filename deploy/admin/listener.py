@@ -6,10 +6,10 @@ Separate from ``server``, whose import of an HTTP server takes 0.2 s, in which `
 import asyncio
 import importlib
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from deploy.admin.collector import StatusSource
 from diem.process.listeners import bind_all
 
 DEFAULT_PORT: Final = 8090
@@ -21,20 +21,14 @@ class OperatorPage:
     Args:
         port: port to bind, on this machine only; 0 for a free one.
         key_file: the key for signing in.
-        internal_key_file: the key of the internal listeners, which never leaves this process.
-        logs: directory of the logs, for people.
         pages: directory of the built page; None: the one of this installation.
 
     Raises:
         PortInUse, AddressUnavailable, BindFailed: from the constructor.
     """
 
-    def __init__(
-        self, port: int, *, key_file: Path, internal_key_file: Path, logs: Path, pages: Path | None = None
-    ) -> None:
+    def __init__(self, port: int, *, key_file: Path, pages: Path | None = None) -> None:
         self.key_file = key_file
-        self.internal_key_file = internal_key_file
-        self.logs = logs
         self.pages = pages
         self.sockets: tuple[socket.socket, ...] = bind_all("localhost", port, reserved=True)
 
@@ -48,10 +42,10 @@ class OperatorPage:
         """URL for people of this machine."""
         return f"http://localhost:{self.port}/admin"
 
-    async def serve(self, source: StatusSource, stopping: asyncio.Event) -> None:
-        """Serve the status of ``source`` until ``stopping``. Raises ``BadKeyFile``."""
+    async def serve(self, latest: Callable[[], Awaitable[bytes]], stopping: asyncio.Event) -> None:
+        """Serve the documents of ``latest`` until ``stopping``. Raises ``BadKeyFile``."""
         server = await asyncio.to_thread(importlib.import_module, "deploy.admin.server")
-        await server.serve(self, source, stopping)
+        await server.serve(self, latest, stopping)
 
     def close(self) -> None:
         """Close the listener; idempotent."""

@@ -15,7 +15,8 @@ from diem.process.lifecycle import exit_reason
 from diem.protocol.update import iso
 
 SHOWN_PLANS: Final = 5
-COUNTED: Final = ("deliveries", "sequence")
+CPU: Final = "cpu_ms"
+COUNTED: Final = ("deliveries", "sequence", CPU)
 """Counters in reports with displayed rates."""
 
 
@@ -32,9 +33,11 @@ def counter_values(status: Mapping[str, Any]) -> dict[Name, int]:
     found: dict[Name, int] = {}
     for name, process in with_children(status["processes"]):
         report = process.get("report") or {}
+        # A composite's own sums are those of its children.
+        counted = (CPU,) if "children" in report else COUNTED
+        found |= {(name, each): report[each] for each in counted if isinstance(report.get(each), int)}
         if "children" in report:
             continue
-        found |= {(name, each): report[each] for each in COUNTED if isinstance(report.get(each), int)}
         refused = report.get("refused")
         if isinstance(refused, Mapping):
             causes = {cause: count for cause, count in refused.items() if isinstance(count, int)}
@@ -101,12 +104,20 @@ def _row(situation: Situation, counters: Counters, name: str, process: Mapping[s
         "live": report.get("live"),
         "lag_seconds": report.get("lag_seconds"),
         "lag": (report.get("publisher") or report).get("lag"),
+        "delay_seconds": report.get("delay_seconds"),
+        "cores": _cores(counters, name),
         "refused": sum(refused.values()) if isinstance(refused, Mapping) else None,
         "deliveries_per_second": counters.rate((name, "deliveries")),
         "restarts": process["restarts"],
         "last_exit": None if exited is None else exit_reason(exited),
         "last_exit_time": situation.ago(process.get("last_exit_seconds")),
     }
+
+
+def _cores(counters: Counters, name: str) -> float | None:
+    """Return the cores that a process uses; None if unknown."""
+    rate = counters.rate((name, CPU))
+    return None if rate is None else rate / 1000
 
 
 def _title(stage: str, mode: str) -> str:
@@ -133,7 +144,9 @@ def _totals(rows: Sequence[Mapping[str, Any]], counters: Counters) -> dict[str, 
             counters.rate((row["name"], "sequence")) for row in rows if row["process"] == "data"
         ),
         "deliveries_per_second": _sum(row["deliveries_per_second"] for row in edges),
-        "refused": _sum(row["refused"] for row in edges),
+        "delay_seconds": max((row["delay_seconds"] for row in rows if row["delay_seconds"] is not None), default=None),
+        "cores": _sum(row["cores"] for row in rows),
+        "refused": sum(counters.increase((row["name"], REFUSED)) for row in edges),
     }
 
 

@@ -372,8 +372,6 @@ def _operator_page(
     return OperatorPage(
         ports.next_free(DEFAULT_PORT, first, reserve) if port is None else port,
         key_file=state.operator_key_file,
-        internal_key_file=state.internal_key_file,
-        logs=state.logs,
     )
 
 

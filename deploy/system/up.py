@@ -12,9 +12,12 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 import httpx
+import orjson
 import structlog
 
+from deploy.admin.collector import Collector, PlanReader
 from deploy.admin.listener import OperatorPage
+from deploy.clients.metadata import MetadataService
 from deploy.kafka.processes import full_disk
 from deploy.system import control, scaling, source_health, store
 from deploy.system.control import CommandRefused
@@ -45,6 +48,8 @@ from diem.process.tls import BadCertificate, server_context, unverified_context
 from diem.process.watchdog import HUNG_AFTER_S
 
 PROBE_TIMEOUT_S: Final = 1.0
+METADATA_TIMEOUT_S: Final = 2.0
+"""Timeout of requests for plans."""
 READY_POLL_S: Final = 0.1
 LOG_POLL_S: Final = 0.5
 TARGETS_EVERY_S: Final = 2.0
@@ -172,8 +177,15 @@ class Up:
         """
         key = KeyRing.load(self._state.internal_key_file)
         async with HealthProbe(key, self._durations.time_factor) as probe:
+            plans = PlanReader(lambda urls: MetadataService(urls, lambda: internal_client(key, METADATA_TIMEOUT_S)))
+            collector = Collector(lambda: self._status(probe), plans, self._state.logs, self._clock)
+
+            async def overview(_request: dict[str, Any]) -> dict[str, Any]:
+                return dict(orjson.loads(await collector.latest()))
+
             handlers = {
                 "status": lambda _request: self._status(probe),
+                "overview": overview,
                 "scale": self._scale,
                 store.COMMAND: self._store,
             }
@@ -183,10 +195,11 @@ class Up:
                 users = asyncio.create_task(self._create_kafka_users())
                 try:
                     await self._until_ready(probe, life, users)
-                    await self._supervise(life, probe)
+                    await self._supervise(life, probe, collector)
                 finally:
                     users.cancel()
                     await asyncio.wait({users})
+                    await collector.close()
                     self._terminal.info("stopping")
                     await self._supervisor.stop(stage_seconds(self._durations))
                     self._state.remove_processes()
@@ -253,10 +266,11 @@ class Up:
             self._events.add("diem up", f"up after {seconds:.1f} s")
             self._sources_until_s = self._clock.monotonic() + SOURCES_WITHIN_S * self._durations.time_factor
 
-    async def _supervise(self, life: Lifecycle, probe: HealthProbe) -> None:
+    async def _supervise(self, life: Lifecycle, probe: HealthProbe, collector: Collector) -> None:
         scaling = asyncio.create_task(self._scale_continuously())
         targets = asyncio.create_task(self._write_targets_continuously(probe))
-        page = asyncio.create_task(self._serve_page(life, probe))
+        history = asyncio.create_task(collector.run())
+        page = asyncio.create_task(self._serve_page(life, collector))
         try:
             while not life.stopping.is_set():
                 self._poll_logs()
@@ -268,17 +282,17 @@ class Up:
                 await life.pause(LOG_POLL_S)
         finally:
             # The supervisor stops processes about to stop with the rest.
-            tasks = {scaling, targets, page}
+            tasks = {scaling, targets, history, page}
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _serve_page(self, life: Lifecycle, probe: HealthProbe) -> None:
+    async def _serve_page(self, life: Lifecycle, collector: Collector) -> None:
         """Serve the operator page; its faults must not stop the system."""
         if self._page is None:
             return
         try:
-            await self._page.serve(lambda: self._status(probe), life.stopping)
+            await self._page.serve(collector.latest, life.stopping)
         except Exception as error:  # noqa: BLE001 - whatever it is
             self._terminal.warn(f"the operator page has ended: {str(error) or type(error).__name__}")
             self._page.close()

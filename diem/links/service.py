@@ -105,6 +105,7 @@ async def internal_service(
             "version": __version__,
             "protocol": refused_peers.protocol(),
             "uptime_seconds": round(time.monotonic() - started, 1),
+            "cpu_ms": round(1000 * time.process_time()),
             "clock": round(time.time(), 3),
             "refused": security_log.refused(),
             "keys_refused": refused_peers.keys_refused(),

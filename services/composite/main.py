@@ -69,6 +69,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
             "protocol": refused_peers.protocol(),
             "mode": settings.mode,
             "uptime_seconds": round(time.monotonic() - started, 1),
+            "cpu_ms": round(1000 * time.process_time()),
             "clock": round(time.time(), 3),
             "url": f"ws://{plan.host}:{plan.port}/ws",
             "why_not_ready": composite.why_not_ready(),

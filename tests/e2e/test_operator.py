@@ -130,6 +130,8 @@ async def test_a_proxy_of_the_same_machine_may_have_it_below_a_path(
 async def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Browser, system: Running) -> None:
     page = await opened(browser, system)
     await is_well(page)
+    # `diem up` keeps the history without a page.
+    await expect(page.locator(".curve path[d*='L']")).not_to_have_count(0)
     for width in (1280, 360):
         await page.set_viewport_size({"width": width, "height": 900})
         for scheme in SCHEMES:

@@ -1,34 +1,32 @@
 """The command ``diem top``: the operator page's document in a terminal, every second, with short curves."""
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import orjson
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from deploy.admin.collector import EVERY_S, Collector, PlanReader
+from deploy.admin.collector import EVERY_S
 from deploy.cli.options import StateDirOption, run_interactive
-from deploy.clients.metadata import metadata_service
 from deploy.system import control
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
-from diem.process.clock import SystemClock
-from diem.process.key_ring import KeyRing
 
-LENGTH: Final = 40
-"""Values in a curve, a second or more each."""
+PER_BAR: Final = 2
+"""Samples of the history in a bar."""
 SHOWN_EVENTS: Final = 5
 CURVES: Final = {
-    "clients": "clients",
-    "updates a second": "updates_per_second",
-    "deliveries a second": "deliveries_per_second",
+    "clients": ("clients", 1, ",.0f"),
+    "updates a second": ("updates_per_second", 1, ",.1f"),
+    "deliveries a second": ("deliveries_per_second", 1, ",.0f"),
+    "longest delay, ms": ("delay_seconds", 1000, ",.0f"),
+    "CPU, cores": ("cores", 1, ".2f"),
+    "refused in a minute": ("refused", 1, ",.0f"),
 }
-"""Curves by their titles, and the totals that they show."""
+"""Curves by their titles: the totals that they show, a factor, and a format."""
 _BARS: Final = " ▁▂▃▄▅▆▇█"
 _STYLES: Final = {"well": "green", "ok": "green", "starting": "yellow", "warning": "yellow", "critical": "bold red"}
 
@@ -39,69 +37,48 @@ def register(cli: typer.Typer) -> None:
 
 
 def top_command(*, state_dir: StateDirOption = DEFAULT_STATE_DIR) -> int:
-    """Show what runs, how fast, and what is wrong, every second until Ctrl-C.
+    """Show what runs, how fast, and what is wrong, every second until Ctrl-C, with curves of the last 15 minutes.
 
     Where the output is not a terminal, print it once.
     """
     state, console = StateDir(state_dir), plain_console()
 
+    async def read() -> RenderableType:
+        return screen(await control.request(state, "overview"))
+
     async def show() -> None:
-        keys = KeyRing.load(state.internal_key_file)
-        plans = PlanReader(lambda urls: metadata_service(urls, keys))
-        collector = Collector(lambda: control.request(state, "status"), plans, state.logs, SystemClock())
-        curves = Curves()
-        try:
-            curves.add(orjson.loads(await collector.latest()))
-            await asyncio.sleep(EVERY_S)  # rates have a second poll
-            if not console.is_terminal:
-                console.print(screen(curves.add(orjson.loads(await collector.latest())), curves))
-                return
-            with Live(console=console, auto_refresh=False, screen=True) as live:
-                while True:
-                    document = curves.add(orjson.loads(await collector.latest()))
-                    live.update(screen(document, curves), refresh=True)
-                    await asyncio.sleep(EVERY_S)
-        finally:
-            await collector.close()
+        if not console.is_terminal:
+            console.print(await read())
+            return
+        with Live(await read(), console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                await asyncio.sleep(EVERY_S)
+                live.update(await read(), refresh=True)
 
     return run_interactive(show)
 
 
-class Curves:
-    """The last :data:`LENGTH` values of each of :data:`CURVES`."""
-
-    def __init__(self) -> None:
-        self._values = {title: deque[float](maxlen=LENGTH) for title in CURVES}
-
-    def add(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Append the totals of a document, as far as they are known; return it."""
-        for title, name in CURVES.items():
-            if (value := document["totals"][name]) is not None:
-                self._values[title].append(value)
-        return document
-
-    def lines(self) -> list[tuple[str, str, str]]:
-        """Return title, latest value and curve of each that has one; the greatest value is a full bar."""
-        return [(title, f"{found[-1]:,.0f}", curve(found)) for title, found in self._values.items() if found]
+def curve(values: Sequence[float | None]) -> str:
+    """Return values as bars of the greatest of :data:`PER_BAR` each, the greatest of all a full one; a gap is empty."""
+    found = [value or 0 for value in values]
+    bars = [max(found[at : at + PER_BAR]) for at in range(len(found) % PER_BAR, len(found), PER_BAR)]
+    most = max(bars, default=0) or 1
+    return "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in bars)
 
 
-def curve(values: Collection[float]) -> str:
-    """Return values as bars, the greatest a full one."""
-    most = max(values) or 1
-    return "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in values)
-
-
-def screen(document: Mapping[str, Any], curves: Curves) -> RenderableType:
+def screen(document: Mapping[str, Any]) -> RenderableType:
     """Return the screen of a document: verdict, curves, processes, findings and the last events."""
     heading = Text.assemble(
         (f"DIEM {document['mode']}  ", "bold"),
         (document["headline"], _STYLES.get(document["state"], "")),
         f"  {document['impact']}",
     )
-    totals = plain_table("", "", "", right=("now",))
-    for line in curves.lines():
-        totals.add_row(*line)
-    numbers = ("clients", "subs", "sent/s", "lag", "restarts")
+    totals = plain_table("", "now", "15 minutes", right=("now",))
+    for title, (name, factor, style) in CURVES.items():
+        value = document["totals"][name]
+        shown = "-" if value is None else format(value * factor, style)
+        totals.add_row(title, shown, curve(document["history"].get(name, ())))
+    numbers = ("clients", "subs", "sent/s", "CPU", "lag", "restarts")
     processes = plain_table("process", "state", *numbers, right=numbers)
     for row in document["processes"]:
         seconds = row["lag_seconds"]
@@ -109,6 +86,7 @@ def screen(document: Mapping[str, Any], curves: Curves) -> RenderableType:
             row["name"],
             Text(row["word"], style=_STYLES[row["level"]]),
             *map(_number, (row["clients"], row["subscriptions"], row["deliveries_per_second"])),
+            "-" if row["cores"] is None else f"{row['cores']:.0%}",
             _number(row["lag"]) if seconds is None else f"{seconds:.1f} s",
             str(row["restarts"]),
         )

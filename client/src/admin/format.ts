@@ -13,6 +13,17 @@ export function rate(value: number | null): string {
   return value === 0 ? "0" : value < 10 ? value.toFixed(1) : count(Math.round(value));
 }
 
+/** Seconds below ten in milliseconds: "12 ms", "34 s". */
+export function delay(seconds: number | null): string {
+  if (seconds === null) return NONE;
+  return seconds < 10 ? `${count(Math.round(seconds * 1000))} ms` : `${count(Math.round(seconds))} s`;
+}
+
+/** Cores in use: "0.25", "12". */
+export function cores(value: number | null): string {
+  return value === null ? NONE : value.toFixed(value < 10 ? 2 : 0);
+}
+
 /** A span in its two largest units: "8 s", "3 min", "2 h 5 min", "4 d 3 h". Clocks may differ: never below 0. */
 export function span(ms: number): string {
   const seconds = Math.max(0, Math.floor(ms / 1000));

@@ -55,7 +55,10 @@ function outage(): Outage {
 
 const EMPTY: Overview = {
   time: new Date().toISOString(), mode: "", up: false, since: null, state: "critical", headline: "", impact: "", findings: [],
-  totals: { clients: 0, subscriptions: 0, servers: 0, live_servers: 0, updates_per_second: null, deliveries_per_second: null, refused: null },
+  totals: {
+    clients: 0, subscriptions: 0, servers: 0, live_servers: 0, updates_per_second: null, deliveries_per_second: null, delay_seconds: null, cores: null, refused: 0,
+  },
+  history: { at: [] },
   diagram: { stages: [], rows: 1, nodes: [], links: [] }, processes: [], sources: [], plans: [], moves: null, events: [],
 };
 

@@ -1,8 +1,9 @@
 /** The parts of the operator page other than the drawing: verdict, figures, tables, plans, events. */
 
 import { find, make, setData, setText } from "../page/dom.ts";
-import { NONE, between, clock, count, rate } from "./format.ts";
-import type { Finding, Move, Overview, Plan, Process, Source } from "./status.ts";
+import { drawCurve } from "./curve.ts";
+import { NONE, between, clock, cores, count, delay, rate } from "./format.ts";
+import type { Finding, Move, Overview, Plan, Process, Source, Totals } from "./status.ts";
 
 const SIGNS: Record<string, string> = {
   well: '<path d="M5 12.5l4.5 4.5L19 7.5"/>',
@@ -51,19 +52,24 @@ function newFinding(): HTMLElement {
   return item;
 }
 
-/** Shows the sums. */
-export function showFigures(root: HTMLElement, { totals }: Overview): void {
-  const set = (name: string, value: string, level = ""): void => {
+/** Shows the sums, each with its curve. */
+export function showFigures(root: HTMLElement, { totals, history, time }: Overview): void {
+  const now = Date.parse(time);
+  const set = (name: keyof Totals, format: (value: number | null) => string, shown = format(totals[name]), level = ""): void => {
     const box = find(root, `[data-figure="${name}"]`);
-    setText(find(box, "dd"), value);
+    setText(find(box, "dd"), shown);
     setData(box, "level", level);
+    const points = history.at.map((at, index) => ({ at, value: history[name]?.[index] ?? null }));
+    drawCurve(find(box, ".curve"), find(box, "dt").textContent ?? "", [...points, { at: now, value: totals[name] }], now, format);
   };
-  set("clients", count(totals.clients));
-  set("subscriptions", count(totals.subscriptions));
-  set("updates", rate(totals.updates_per_second));
-  set("deliveries", rate(totals.deliveries_per_second));
-  set("live", `${totals.live_servers} of ${totals.servers}`, totals.live_servers < totals.servers ? "critical" : "");
-  set("refused", count(totals.refused));
+  set("clients", count);
+  set("subscriptions", count);
+  set("updates_per_second", rate);
+  set("deliveries_per_second", rate);
+  set("delay_seconds", delay);
+  set("cores", cores);
+  set("live_servers", count, `${totals.live_servers} of ${totals.servers}`, totals.live_servers < totals.servers ? "critical" : "");
+  set("refused", count);
 }
 
 /** Shows the rows of processes; the children of a composite are indented below it. */
@@ -79,6 +85,7 @@ export function showProcesses(table: HTMLElement, { processes, time }: Overview)
       count(process.clients),
       count(process.subscriptions),
       rate(process.deliveries_per_second),
+      process.cores === null ? NONE : `${Math.round(100 * process.cores)} %`,
       lag(process),
       count(process.refused),
       count(process.restarts),

@@ -53,6 +53,8 @@ export interface Process {
   readonly lag: number | null;
   readonly refused: number | null;
   readonly deliveries_per_second: number | null;
+  /** Cores that it uses. */
+  readonly cores: number | null;
   readonly restarts: number;
   readonly last_exit: string | null;
   readonly last_exit_time: string | null;
@@ -90,6 +92,23 @@ export interface Move {
   readonly target: string;
 }
 
+export interface Totals {
+  readonly clients: number;
+  readonly subscriptions: number;
+  readonly servers: number;
+  readonly live_servers: number;
+  readonly updates_per_second: number | null;
+  readonly deliveries_per_second: number | null;
+  /** The longest of the last seconds. */
+  readonly delay_seconds: number | null;
+  readonly cores: number | null;
+  /** Clients of the last minute. */
+  readonly refused: number;
+}
+
+/** The totals of the last quarter of an hour, oldest first, and their times in Unix milliseconds. */
+export type History = { readonly at: readonly number[] } & { readonly [name in keyof Totals]?: readonly (number | null)[] };
+
 export interface Overview {
   readonly time: string;
   readonly mode: string;
@@ -99,15 +118,8 @@ export interface Overview {
   readonly headline: string;
   readonly impact: string;
   readonly findings: readonly Finding[];
-  readonly totals: {
-    readonly clients: number;
-    readonly subscriptions: number;
-    readonly servers: number;
-    readonly live_servers: number;
-    readonly updates_per_second: number | null;
-    readonly deliveries_per_second: number | null;
-    readonly refused: number | null;
-  };
+  readonly totals: Totals;
+  readonly history: History;
   readonly diagram: Diagram;
   readonly processes: readonly Process[];
   readonly sources: readonly Source[];

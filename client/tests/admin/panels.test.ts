@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { beforeEach, expect, test } from "vitest";
 import { describe as inWords, draw } from "../../src/admin/drawing.ts";
+import { curvePath, type Point } from "../../src/admin/curve.ts";
 import { showEvents, showFigures, showPlans, showProcesses, showSources, showVerdict } from "../../src/admin/panels.ts";
 import { find } from "../../src/page/dom.ts";
 import { link, node, overview, process } from "./overview.ts";
@@ -71,23 +72,45 @@ test("texts of the document are never markup", () => {
 
 test("figures are the sums, and servers that are not live stand out", () => {
   showFigures(at("#figures"), overview());
-  expect([...at("#figures").querySelectorAll("dd")].map((figure) => figure.textContent)).toEqual(["12", "1,234", "2.5", "12,346", "1 of 1", "0"]);
+  expect([...at("#figures").querySelectorAll("dd:not(.curve)")].map((figure) => figure.textContent)).toEqual([
+    "12", "1,234", "2.5", "12,346", "12 ms", "0.25", "1 of 1", "0",
+  ]);
   const { totals } = overview();
   showFigures(at("#figures"), overview({ totals: { ...totals, live_servers: 0, updates_per_second: null } }));
-  expect([text('[data-figure="updates"] dd'), at('[data-figure="live"]').dataset.level]).toEqual(["–", "critical"]);
+  expect([text('[data-figure="updates_per_second"] dd'), at('[data-figure="live_servers"]').dataset.level]).toEqual(["–", "critical"]);
+});
+
+test("each figure has the curve of its history, which ends with what is shown", () => {
+  const now = Date.parse(overview().time);
+  const history = { at: [now - 20_000, now - 10_000], clients: [30, 24], cores: [null, 0.5] };
+  showFigures(at("#figures"), overview({ history }));
+  const curve = at('[data-figure="clients"] .curve');
+  expect(find<SVGElement>(curve, "svg").getAttribute("aria-label")).toBe("Clients in the last 15 minutes: from 12 to 30");
+  expect([curve.dataset.most, at('[data-figure="cores"] .curve').dataset.most, at('[data-figure="refused"] .curve').dataset.most]).toEqual(["30", "0.50", ""]);
+  const path = find(curve, "path");
+  showFigures(at("#figures"), overview());
+  expect(find(curve, "path")).toBe(path);
+});
+
+test("a curve is over fifteen minutes from 0, without what is older, and open where there is nothing", () => {
+  const now = 1_000 * 60_000;
+  const point = (minutes: number, value: number | null): Point => ({ at: now - minutes * 60_000, value });
+  expect(curvePath([point(16, 9), point(15, 0), point(0, 4)], now, 4)).toBe("M1.5 38.5h0M298.5 1.5h0");
+  expect(curvePath([point(7.8, 2), point(7.5, 4), point(7.25, null)], now, 4)).toBe("M144.1 20.0h0L150.0 1.5");
+  expect(curvePath([point(1, 0), point(0.75, 0)], now, 0)).toMatch(/^M[\d.]+ 38.5h0L[\d.]+ 38.5$/);
 });
 
 test("rows of processes keep their elements, show lag in their own unit, and indent children", () => {
   showProcesses(at("#processes"), overview());
-  expect(cells("data")).toEqual(["data", "ready", "1 h", "–", "–", "–", "3", "–", "0", "–"]);
-  expect(cells("websocket-1")).toEqual(["websocket-1", "ready", "1 h", "12", "1,234", "0", "0.4 s", "–", "0", "–"]);
+  expect(cells("data")).toEqual(["data", "ready", "1 h", "–", "–", "–", "–", "3", "–", "0", "–"]);
+  expect(cells("websocket-1")).toEqual(["websocket-1", "ready", "1 h", "12", "1,234", "0", "31 %", "0.4 s", "–", "0", "–"]);
   const row = at('[data-key="websocket-1"]');
-  expect([...row.children].map((cell) => cell.className)).toEqual(["", "state", "num", "num", "num", "num", "num", "num", "num", ""]);
+  expect([...row.children].map((cell) => cell.className)).toEqual(["", "state", "num", "num", "num", "num", "num", "num", "num", "num", ""]);
   const killed = { level: "critical", word: "down", since: "2026-01-02T03:04:00.000Z", restarts: 1, last_exit: "killed by SIGKILL", last_exit_time: "2026-01-02T03:04:00.000Z" } as const;
   showProcesses(at("#processes"), overview({ processes: [process("websocket-1", killed), process("composite-1/proxy")] }));
   expect(at('[data-key="websocket-1"]')).toBe(row);
-  expect([row.dataset.level, cells("websocket-1")[2], cells("websocket-1")[8]]).toEqual(["critical", "5 s", "1"]);
-  expect(cells("websocket-1")[9]).toMatch(/^killed by SIGKILL, \d\d:\d\d:00$/);
+  expect([row.dataset.level, cells("websocket-1")[2], cells("websocket-1")[9]]).toEqual(["critical", "5 s", "1"]);
+  expect(cells("websocket-1")[10]).toMatch(/^killed by SIGKILL, \d\d:\d\d:00$/);
   expect([cells("composite-1/proxy")[0], at('[data-key="composite-1/proxy"]').dataset.child]).toEqual(["proxy", "true"]);
   expect(document.querySelectorAll("#processes tbody tr")).toHaveLength(2);
 });

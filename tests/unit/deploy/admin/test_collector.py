@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from deploy.admin.collector import MAX_ENDPOINTS, Collector, PlanReader
+from deploy.admin.counters import SAMPLE_S
 from deploy.clients.metadata import MetadataService
 from diem.process.clock import ManualClock
 from diem.protocol.assignment import Snapshot, encode
@@ -95,6 +96,28 @@ async def test_fault_of_a_poll_is_reported_and_the_next_one_tries_again() -> Non
     source.fails = False
     clock.advance(1.0)
     assert orjson.loads(await collected.latest())["headline"] == "All well"
+
+
+async def test_history_is_kept_without_readers_and_survives_a_fault() -> None:
+    clock = ManualClock()
+    source = Source(clock, SINGLE)
+    collected = collector(source, clock)
+    slept = 0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal slept
+        slept += 1
+        source.fails = slept == 2
+        if slept == 4:
+            raise asyncio.CancelledError
+        clock.advance(seconds)
+
+    with pytest.raises(asyncio.CancelledError):
+        await collected.run(sleep)
+    history = orjson.loads(await collected.latest())["history"]
+    first = history["at"][0]
+    assert history["at"] == [first, first + 1000 * SAMPLE_S, first + 3000 * SAMPLE_S]
+    assert history["clients"] == [3, 3, 3]
 
 
 async def test_refusals_of_the_last_minute_are_a_finding() -> None:

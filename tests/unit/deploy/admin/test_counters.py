@@ -1,4 +1,4 @@
-from deploy.admin.counters import REFUSED, Counters
+from deploy.admin.counters import REFUSED, SAMPLE_S, SAMPLES, Counters, History
 
 A = ("websocket-1", "deliveries")
 
@@ -55,3 +55,14 @@ def test_refusals_before_the_first_update_are_none_of_the_last_minute() -> None:
     assert counters.increase(cause) == 0
     counters.update(3600.0, {A: 10, cause: 900, ("websocket-1", f"{REFUSED}.token"): 3})
     assert (counters.increase(cause), counters.increase(("websocket-1", f"{REFUSED}.token"))) == (0, 0)
+
+
+def test_history_has_a_sample_in_ten_seconds_of_the_last_quarter_of_an_hour() -> None:
+    history = History()
+    assert history.columns() == {"at": []}
+    for second in range(3600):
+        history.add(float(second), 1000 * second, {"clients": second, "delay_seconds": None})
+    columns = history.columns()
+    last = 3600 - int(SAMPLE_S)
+    expected = [last - SAMPLE_S * sample for sample in reversed(range(SAMPLES))]
+    assert columns == {"at": [1000 * at for at in expected], "clients": expected, "delay_seconds": [None] * SAMPLES}

@@ -67,6 +67,24 @@ def test_rates_are_those_of_the_counters() -> None:
     assert (row["deliveries_per_second"], row["refused"]) == (100.0, 2)
 
 
+def test_delay_is_the_longest_of_all_servers_and_cpu_that_of_all_processes() -> None:
+    counters = Counters()
+    for second in (0, 2):
+        of = change(z_client(), "websocket-1", report={"delay_seconds": 0.5, "cpu_ms": 500 * second})
+        of = change(of, "websocket-2", report={"delay_seconds": None, "cpu_ms": 7})
+        counters.update(float(second), counter_values(of))
+    document = shown(of, counters=counters)
+    assert (document["totals"]["delay_seconds"], document["totals"]["cores"]) == (0.5, 0.5)
+    row = next(row for row in document["processes"] if row["name"] == "data")
+    assert (row["delay_seconds"], row["cores"]) == (None, None)
+
+
+def test_cpu_of_a_composite_is_its_own_and_its_deliveries_are_its_childrens() -> None:
+    of = change(composites(1), "composite-1", report={"cpu_ms": 3, "deliveries": 4})
+    assert counter_values(of).items() >= {("composite-1", "cpu_ms"): 3, ("composite-1/proxy", "deliveries"): 0}.items()
+    assert ("composite-1", "deliveries") not in counter_values(of)
+
+
 def test_rows_say_since_when() -> None:
     of = replace(z_client(), dead("websocket-1", seconds=5.0))
     of = change(of, "websocket-2", report={"live": False, "since": "2026-01-02T03:00:00.000Z"})

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from deploy.admin.collector import Collector, PlanReader
 from deploy.kafka import processes
 from deploy.system.state_dir import StateDir
 from deploy.system.up import PROBE_TIMEOUT_S, HealthProbe, Up
@@ -113,8 +114,15 @@ class Passes:
 async def test_process_that_hangs_does_not_delay_supervision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     up = of_mode(Mode.XZ, tmp_path)
     monkeypatch.setattr(up, "_scale_continuously", asyncio.Event().wait)
+
+    async def hanging() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    collector = Collector(hanging, PlanReader(lambda _urls: pytest.fail("no plans are read")), tmp_path, ManualClock())
     async with HangingComposites() as probe, asyncio.timeout(30):
-        await up._supervise(cast("Lifecycle", Passes(5)), probe)
+        await up._supervise(cast("Lifecycle", Passes(5)), probe, collector)
+        await collector.close()
     assert probe.probed
     assert {*probe.probed} == {"composite"}
 

@@ -44,6 +44,8 @@ _VARYING: Final = (
     r"\d\d:\d\d:\d\d(?:\.\d+)?",  # a time of day
     r"\b\d{13}\b",  # a version
     r"\b[0-9a-f]{16}\b",  # an id
+    r"\bp-\d{8}-\d{6}-[0-9a-f]{8}\b",  # the id of a plan
+    r"\b(?:\d+h)?(?:\d+m)?\d+s\b",  # a duration
     r"\b\d+\.\d+(?= (?:s|ms|MB|MiB|GB|GiB)\b)",  # a measurement
     r"  +",  # the gap between columns
 )
@@ -332,9 +334,10 @@ async def _kill(process: Process) -> None:
 
 
 def _plain(output: bytes) -> str:
-    """Return output without the colours and the line movements of a terminal."""
+    """Return output without the colours and the line movements of a terminal, with ``diem`` as if on the PATH."""
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.decode(errors="replace"))
-    return re.sub(r"[^\n]*\r(?!\n)", "", text).replace("\r\n", "\n")
+    text = re.sub(r"[^\n]*\r(?!\n)", "", text).replace("\r\n", "\n")
+    return text.replace(f"{Path(sys.executable).parent / 'diem'} ", "diem ")
 
 
 @contextlib.asynccontextmanager

@@ -85,6 +85,8 @@ def test_block_without_an_end_is_an_error(guide: Path) -> None:
         ("up after 3.5 s", "up after 12.25 s\n", True),
         ("wait 10 s", "wait 5 s\n", False),
         ("client 0123456789abcdef", "client fedcba9876543210\n", True),
+        ("plan p-20261129-190249-104d0b6a", "plan p-20270101-000000-eaf6991b\n", True),
+        ("uptime 33s", "uptime 1h02m09s\n", True),
         ("a    b", "a  b\n", True),
         ("a    b", "a b\n", False),
         ("a  ... b", "a   c  b\n", True),

@@ -168,12 +168,15 @@ def read_table(table: CsvTable, declared: Declared) -> list[Dataset]:
 def _dataset(name: str, rows: list[CsvRow], declared: Declared) -> Dataset:
     known = declared.of(name)
     if not known.resolution:
+        # Without a question mark: texts of errors lose their queries, which may have secrets.
         raise InvalidDataset(
-            "the resolution is missing: give it as ?resolution=PT1H, or with `diem put --resolution PT1H`"
+            "the resolution is missing: add resolution=PT1H to the query, or use `diem put --resolution PT1H`"
         )
     stated = known.unit or next((row.unit for row in rows if row.unit), None)
     if not stated:
-        raise InvalidDataset("the unit is missing: give it as ?unit=MW, in a column unit, or with `diem put --unit MW`")
+        raise InvalidDataset(
+            "the unit is missing: add unit=MW to the query, or a column unit, or use `diem put --unit MW`"
+        )
     step = _stated("resolution", "", lambda: parse_resolution(known.resolution or ""))
     where = "" if known.unit else f"line {rows[0].line}"
     unit = _stated("unit", where, lambda: canonical_unit(stated))

@@ -62,10 +62,13 @@ def page_command(
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
 ) -> None:
     """Make a page from an example, for the running system or for `diem up` without options."""
-    url = str(StateDir(state_dir).read_processes().get("urls", {}).get("page", DOCUMENTED_PAGE)).rstrip("/") + "/"
+    running = StateDir(state_dir).read_processes()
+    url = str(running.get("urls", {}).get("page", DOCUMENTED_PAGE)).rstrip("/") + "/"
     make_page(directory, framework, url, built_page())
     typer.echo(f"made {directory} ({framework}); next:")
-    for line in _next_steps(directory, framework, url):
+    start, *others = _next_steps(directory, framework, url)
+    typer.echo(f"  {start}{'   # stop the running one first' if running else ''}")
+    for line in others:
         typer.echo(f"  {line}")
 
 

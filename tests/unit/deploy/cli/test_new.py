@@ -58,7 +58,9 @@ def test_command_takes_the_address_of_the_running_system(
     with StateDir(tmp_path / ".diem").lock():
         StateDir(tmp_path / ".diem").write_processes({"urls": {"page": "http://localhost:8100/"}})
         assert diem("new", "page", "other") == 0
-    assert "open http://localhost:8100/scores.html" in capsys.readouterr().out
+    _, start, page = capsys.readouterr().out.splitlines()
+    assert start == "  diem up --pages other   # stop the running one first"
+    assert "open http://localhost:8100/scores.html" in page
 
 
 @pytest.mark.parametrize("name", ["plain", "react"])

@@ -6,6 +6,7 @@ import { defineConfig } from "vite";
  */
 export default defineConfig({
   base: "./",
+  logLevel: "warn",
   publicDir: false,
   build: {
     target: "es2022",

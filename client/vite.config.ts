@@ -6,6 +6,7 @@ const SDK = new URL("src/sdk/index.ts", import.meta.url).pathname;
 /** Two entries: the demo page, and the SDK under a name that stays, for pages without a bundler (`import … from "./diem.js"`). */
 export default defineConfig({
   base: "./",
+  logLevel: "warn",
   resolve: {
     alias: [ // the examples, as users write them
       { find: /^diem-client\/(node|initial)$/, replacement: SDK.replace("index", "$1") },
@@ -19,6 +20,7 @@ export default defineConfig({
     cssTarget: ["chrome123", "firefox120", "safari17.5"], // light-dark() as it is written
     modulePreload: { polyfill: false },
     rolldownOptions: {
+      checks: { pluginTimings: false }, // of a slow machine
       input: { page: "index.html", diem: "src/served.ts" },
       preserveEntrySignatures: "strict",
       output: {

@@ -6,4 +6,4 @@ import { createDiem as create } from "./sdk/index.ts";
 export * from "./sdk/index.ts";
 
 /** Connects to the deployment that serves this module, unless `configUrl` names another one. */
-export const createDiem = (options: DiemOptions = {}): Diem => create({ configUrl: new URL("config.json", import.meta.url).href, ...options });
+export const createDiem = (options: DiemOptions = {}): Diem => create({ configUrl: new URL(/* @vite-ignore */ "config.json", import.meta.url).href, ...options });

@@ -56,7 +56,7 @@ frameworks: install-test page chromium
 	@CI=1 RUN_FRAMEWORKS=1 $(PYTEST) -rP -o faulthandler_timeout=900 tests/frameworks
 
 # In `make test` one JVM is Spark, most queries are interpreted, not compiled.
-CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py served_topic.py source_restart.py three_brokers.py) docs/test_guides.py docs/test_site.py data/test_hooks.py data/test_mqtt.py data/test_publishers.py deploy/test_compose.py deploy/test_libraries.py deploy/test_load.py deploy/test_plans.py deploy/test_shared_port.py deploy/test_wheel.py deploy/test_why.py data/test_postgres_source_restart.py test_promises.py) tests/e2e/contract $(addprefix tests/e2e/test_,addresses.py page_accessibility.py page_life.py quota.py sdk_cache.py without_websocket.py) tests/load/test_upgrade.py
+CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,log_cut.py log_put_back.py served_topic.py source_restart.py three_brokers.py) docs/test_guides.py docs/test_site.py data/test_hooks.py data/test_mqtt.py data/test_publishers.py deploy/test_compose.py deploy/test_libraries.py deploy/test_load.py deploy/test_plans.py deploy/test_shared_port.py deploy/test_wheel.py deploy/test_why.py data/test_postgres_source_restart.py test_promises.py) tests/e2e/contract $(addprefix tests/e2e/test_,addresses.py page_accessibility.py page_life.py quota.py sdk_cache.py traces.py without_websocket.py) tests/load/test_upgrade.py
 cluster: install-test install-spark kafka mosquitto postgres prometheus page chromium go
 	@deploy/install/chromium.sh windows
 	@CI=1 RUN_CLUSTER=1 $(PYTEST) $(CLUSTER)
@@ -388,7 +388,7 @@ go:
 
 lock:
 	@command -v uv >/dev/null || { echo "make lock needs uv: make install puts it into $(VENV)/bin" >&2; exit 1; }
-	@for name in "run --extra build --extra files --extra kafka --extra mqtt --extra postgres --extra registry" "test --extra build --extra files --extra kafka --extra mqtt --extra postgres --extra registry --extra docs --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "docs --extra build --extra docs" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
+	@for name in "run --extra build --extra files --extra kafka --extra mqtt --extra otel --extra postgres --extra registry" "test --extra build --extra files --extra kafka --extra mqtt --extra otel --extra postgres --extra registry --extra docs --extra test" "spark --extra plan --extra spark" "quality --extra quality" "figures --extra figures" "docs --extra build --extra docs" "node --extra node" "java --extra java"; do set -- $$name; target=$$1; shift; \
 	  uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	    $$@ pyproject.toml -o requirements/$$target.txt; done
 	@cd tests/conformance/requirements && uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header \

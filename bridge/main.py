@@ -26,6 +26,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     silence_library_log()
     key = KeyRing.load(settings.internal_key_file)
     bridge = _bridge_state(settings)
+    bridge.tracer = life.tracer
     endpoint = FeedEndpoint(bridge)
     status = BridgeStatus(life, bridge, endpoint, settings.clone)
     group = bridge.group

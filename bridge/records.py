@@ -4,7 +4,7 @@ The loop runs for every update of the system, so its checks are inlined copies o
 :func:`diem.protocol.update.version_of` and :func:`diem.protocol.endpoints.check`; tests compare them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -18,6 +18,7 @@ from diem.protocol.update import (
     MAX_BYTES,
     MAX_RECORD_BYTES,
     TIME_BYTES,
+    TRACE_HEADER,
     VERSION_DIGITS,
     Change,
     without_data,
@@ -221,6 +222,32 @@ class Records:
         if bad.key is not None and self._prefix(bad.key):
             offsets[bad.key] = bad.offset
         self._on_bad(bad)
+
+
+class TracedRecord(NamedTuple):
+    """An update whose record carries the context of a trace."""
+
+    offset: int
+    version: int
+    traceparent: str
+    merged: tuple[str, ...] = ()
+    """Contexts of earlier updates of the endpoint in the same fetch, which are not forwarded."""
+
+
+def noting_traces(
+    records: Iterable[ConsumerRecord], position: int, found: dict[bytes, TracedRecord]
+) -> Iterator[ConsumerRecord]:
+    """Iterate over ``records``, and enter the traced updates from offset ``position`` on into ``found``."""
+    for record in records:
+        # Few records have headers at all.
+        if record.headers and record.offset >= position and record.key is not None and record.value is not None:
+            context = next((value for name, value in record.headers if name == TRACE_HEADER), None)
+            version = None if context is None else update.version_of(record.key, record.value)
+            if context is not None and version is not None:
+                before = found.get(record.key)
+                merged = () if before is None else (*before.merged, before.traceparent)
+                found[record.key] = TracedRecord(record.offset, version, context.decode(errors="replace"), merged)
+        yield record
 
 
 def _proof_of(record: ConsumerRecord) -> LogProof | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
 from bridge.consumer import (
@@ -24,11 +24,12 @@ from bridge.consumer import (
 from bridge.group_member import Membership
 from bridge.link import BridgeLink
 from bridge.partition_state import LogChanged, PartitionTable, ReaderOutdated
-from bridge.records import RecordEncoder
+from bridge.records import RecordEncoder, TracedRecord, noting_traces
 from bridge.side_channels import MapFeed, MapSource, OwnersFeed
 from bridge.topic_watcher import TopicWatcher
 from diem.kafka.config import KafkaOptions
 from diem.process.backoff import Backoff
+from diem.process.tracing import Tracer
 from diem.protocol import feed
 from diem.protocol.codes import Close
 
@@ -67,6 +68,8 @@ class BridgeState:
     partitions: PartitionTable = field(default_factory=PartitionTable)
     """Partitions of the last reader, which the next one inherits from."""
     commits: OffsetCommitter = field(default_factory=OffsetCommitter)
+    tracer: Tracer | None = None
+    """None: records' contexts of traces are not read."""
     generation: int = 0
     """Readers whose source has a lesser one start over: they may have missed deletions that the log has forgotten."""
     recreated: int = 0
@@ -92,6 +95,7 @@ class FeedSession:
         self._link = link
         self._bridge = bridge
         self._with_data = resume.data
+        self._tracer = bridge.tracer if resume.traces else None
         of, generation = feed.split_source(resume.source or "")
         resumes = of == source and generation >= bridge.generation
         self._resume_positions = resume.positions if resumes else {}
@@ -265,15 +269,20 @@ class FeedSession:
         """
         name = name_of(fetched.partition)
         state = self.partitions[name]
+        records, traced, start_ns = fetched.records, dict[bytes, TracedRecord](), 0
+        if self._tracer is not None:
+            records, start_ns = noting_traces(records, state.position, traced), time.time_ns()
         (*batches, last), resyncs, watermarks = self._bridge.records.encode(
             name,
             state.position,
             fetched.next,
-            fetched.records,
+            records,
             resumable=None if state.served else state.resumable,
             with_data=self._with_data,
         )
         await self._wait_writable()
+        if traced and self._tracer is not None:
+            self._send_traces(self._tracer, fetched.partition, traced, start_ns)
         for batch in batches:
             await self._wait_writable()
             self._link.connection.send_binary(batch)
@@ -286,6 +295,32 @@ class FeedSession:
         for watermark in watermarks:
             state.apply_watermark(watermark.offset, watermark.proof, now)
         return state.confirmed and not confirmed
+
+    def _send_traces(
+        self, tracer: Tracer, partition: TopicPartition, traced: dict[bytes, TracedRecord], start_ns: int
+    ) -> None:
+        """Send the contexts of traced updates ahead of them, each with a span from the fetch until now."""
+        for endpoint, record in traced.items():
+            attributes: dict[str, str | int] = {
+                "messaging.system": "kafka",
+                "messaging.operation.name": "process",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": partition.topic,
+                "messaging.destination.partition.id": str(partition.partition),
+                "messaging.kafka.offset": record.offset,
+                "diem.endpoint": endpoint.decode(),
+                "diem.version": record.version,
+            }
+            span = tracer.start(
+                f"process {partition.topic}",
+                record.traceparent,
+                attributes,
+                kind="CONSUMER",
+                start_ns=start_ns,
+                links=record.merged,
+            )
+            span.end()
+            self._link.send(feed.Traced(endpoint.decode(), record.version, tracer.context_of(span)))
 
     def _send_caught_up(self, consumer: AIOKafkaConsumer) -> None:
         names = self.partitions.pop_caught_up()

@@ -13,7 +13,7 @@ from diem.fanout.session import Session
 from diem.links.edge import Service, Subscriber
 from diem.process.clock import Clock
 from diem.protocol import endpoints, messages
-from diem.protocol.frames import frame_without_data, frames_of, read_update
+from diem.protocol.frames import frame_without_data, frame_without_trace, frames_of, read_update
 from proxy.pending import (
     MAX_PENDING,
     CallLater,
@@ -251,7 +251,9 @@ class SharedProxy(Service):
                 newest, frame = retained[endpoint]
                 versions[name] = max(newest, version or 0)
                 if newest > request.known[name]:
-                    frames.append(self._fanout.replayed(session, endpoint, frame, variant))
+                    # A late subscriber is no part of a trace.
+                    update = frame_without_trace(frame)
+                    frames.append(self._fanout.replayed(session, endpoint, update, variant))
         frames += resyncs(name for name in ready if name.encode() in self.relay.suspect)
         stats.offered += len(frames)
         if session.trace is not None and len(session.endpoints) > before:

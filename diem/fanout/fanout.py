@@ -456,9 +456,10 @@ class Fanout:
     def _count(self, counter: UpdateCounter, fresh: Iterable[bytes], wanted: Iterable[bytes]) -> None:
         counter.receive(fresh)
         for endpoint in wanted:
-            counter.deliver(endpoint, self._receivers(endpoint))
+            counter.deliver(endpoint, self.receivers(endpoint))
 
-    def _receivers(self, endpoint: bytes) -> int:
+    def receivers(self, endpoint: bytes) -> int:
+        """Return the number of sessions that an update of an endpoint is sent to."""
         subscribers = self.registry.subscribers(endpoint)
         if not self._everyone:
             return len(subscribers)

@@ -46,6 +46,8 @@ class FeedHub:
         budget: DataBudget | None = None,
     ) -> None:
         self.fanout = fanout = Fanout(everyone=everyone)
+        self.publish = fanout.publish
+        """The fan-out's own method, except while a traced update is expected: the others cost nothing more."""
         self.state = FeedState(budget)
         self._limit = limit
         self._ownership = ownership
@@ -88,7 +90,7 @@ class FeedHub:
     def batch(self, *batches: Batch) -> None:
         """Apply batches of updates, and deliver the fresh ones of all, with one write per client."""
         # A catch-up is not counted: it delivers the current versions, not every change.
-        fanout, apply = self.fanout, self.state.apply
+        publish, counter, apply = self.publish, self.fanout.update_counter, self.state.apply
         fresh: dict[bytes, bytes] = {}
         try:
             for batch in batches:
@@ -99,10 +101,10 @@ class FeedHub:
                     fresh.update(new)
                 else:
                     # Every update is counted and offered to the sessions.
-                    fanout.publish(fresh, fanout.update_counter)
+                    publish(fresh, counter)
                     fresh = new
         finally:
-            fanout.publish(fresh, fanout.update_counter)
+            publish(fresh, counter)
 
     def hello(self, source: str, feed_names: Sequence[str]) -> None:
         """Set the source and streams of the feed; send the changes caused by lost streams."""

@@ -43,6 +43,10 @@ class FeedSink(Protocol):
         """Apply the owner of each stream divided among a group's servers."""
         ...
 
+    def traced(self, message: feed.Traced) -> None:
+        """Keep the context of an update that follows; called only if ``resume`` requested it."""
+        ...
+
     def heartbeat(self) -> None:
         """Called while the source behind the feed is alive."""
         ...
@@ -82,6 +86,8 @@ class FeedLink(LinkConnection):
                     self._sink.resync(message)
                 case feed.Owners() as message:
                     self._sink.owners(message)
+                case feed.Traced() as message:
+                    self._sink.traced(message)
                 case feed.Resume() | feed.Leave():
                     self.close(Close.BAD_REQUEST, "that is the reader's")
         except DiemError as error:

@@ -1,6 +1,7 @@
 """Serves a change map as a feed (docs/protocol.md section 2), with a cursor per reader instead of a queue or window."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -8,9 +9,10 @@ from diem.fanout.change_map import ChangeMap
 from diem.links.internal import InternalConnection
 from diem.links.keepalive import LinkMonitor
 from diem.process.clock import until_next
+from diem.process.tracing import TracedUpdates
 from diem.protocol import feed
 from diem.protocol.codes import Close
-from diem.protocol.update import without_data
+from diem.protocol.update import Change, without_data
 
 HEARTBEAT_EVERY_S: Final = 1.0
 LEAST_FORGOTTEN: Final = 1024
@@ -59,6 +61,7 @@ class _Reader:
     forgotten: int = 0
     """That of its own source."""
     with_data: bool = False
+    with_traces: bool = False
     resumed: bool = False
     caught_up: bool = False
 
@@ -67,14 +70,15 @@ class FeedServer:
     """Channel handler of a feed. Call :meth:`changed` after the map has changed.
 
     :meth:`heartbeat` is called every second while the source is alive: by :meth:`run`, unless ``heartbeats`` is False
-    (a Broadcast node forwards the heartbeats of its own source).
+    (a Broadcast node forwards the heartbeats of its own source). Contexts of updates among ``traces`` precede them.
     """
 
     subprotocol = feed.SUBPROTOCOL
 
-    def __init__(self, source: FeedSource, *, heartbeats: bool = True) -> None:
+    def __init__(self, source: FeedSource, *, heartbeats: bool = True, traces: TracedUpdates | None = None) -> None:
         self._source = source
         self._heartbeats = heartbeats
+        self._traces = traces
         self._readers: dict[InternalConnection, _Reader] = {}
         self.sent = 0
         """Changes written to readers."""
@@ -113,7 +117,14 @@ class FeedServer:
                 batch = next(feed.batches_of(found))
                 reader.cursor = batch[-1].sequence
                 self.sent += len(batch)
+                if self._traces and reader.with_traces:
+                    self._send_traces(connection, batch, self._traces)
                 connection.send_binary(feed.encode_batch(feed.STORE, reader.cursor + 1, batch))
+
+    def _send_traces(self, connection: InternalConnection, batch: Iterable[Change], traces: TracedUpdates) -> None:
+        for change in batch:
+            if (context := traces.find(change.endpoint, change.version)) is not None:
+                connection.send_text(feed.encode(feed.Traced(change.endpoint.decode(), change.version, context)))
 
     def _check_forgotten(self) -> None:
         """Close the links of readers that must start over: changes they have yet to read are gone."""
@@ -193,7 +204,7 @@ class FeedServer:
             if cursor >= self._forgotten and began >= self._oldest:
                 # Under its own source, which states the changes missing at its start.
                 source, reader.cursor, reader.forgotten = own, cursor, began
-        reader.resumed, reader.with_data = True, message.data
+        reader.resumed, reader.with_data, reader.with_traces = True, message.data, message.traces
         connection.send_text(feed.encode(feed.Hello(source, [feed.STORE])))
         self.changed()
 

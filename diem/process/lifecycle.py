@@ -15,6 +15,7 @@ from diem.process.backoff import wait
 from diem.process.clock import until_next
 from diem.process.service_links import service_links
 from diem.process.settings import SHARED_PREFIX, ProcessSettings
+from diem.process.tracing import Tracer, tracing
 from diem.process.watchdog import heartbeats, standard_input
 
 PERIOD_S: Final = 1.0
@@ -94,6 +95,8 @@ class Lifecycle:
         self.stopping = asyncio.Event()
         self.drain_seconds = drain_seconds
         self.reason = ""
+        self.tracer: Tracer | None = None
+        """Of this process, while its ``main`` runs; None: nothing is traced."""
         self._reloads: list[Callable[[], None]] = []
 
     def on_reload(self, reload: Callable[[], None]) -> None:
@@ -135,8 +138,13 @@ def run(settings: _S, main: Callable[[_S, Lifecycle], Awaitable[None]]) -> int:
     if links := service_links(os.environ, SHARED_PREFIX):
         _logger.debug("service links of Kubernetes are ignored", variables=links)
     life = Lifecycle(settings.drain_seconds * settings.time_factor)
+
+    async def traced() -> None:
+        with tracing(settings) as life.tracer:
+            await main(settings, life)
+
     with private_files():
-        return serve(life, lambda: main(settings, life), supervised=settings.supervised)
+        return serve(life, traced, supervised=settings.supervised)
 
 
 @contextlib.contextmanager

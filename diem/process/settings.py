@@ -145,6 +145,13 @@ class ProcessSettings(BaseModel):
         validation_alias="DIEM_LOG_FORMAT",
         description="One JSON object a line, or plain lines for people.",
     )
+    traces: str = Field(
+        default="off",
+        min_length=1,
+        validation_alias="DIEM_TRACES",
+        description="Where spans of traced updates go: off; otlp, to a collector (by OTEL_EXPORTER_OTLP_*); or a "
+        "directory, for a file of OTLP/JSON lines of each process. Needs the extra otel.",
+    )
     drain_seconds: float = Field(
         default=30.0,
         ge=0,

@@ -66,6 +66,8 @@ class Resume:
     positions: Mapping[str, int]
     data: bool = False
     """True to request updates with data, if any; readers of earlier releases cannot handle it."""
+    traces: bool = False
+    """True to request the contexts of traced updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,16 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """Feed to reader that requested it: a version about to be sent belongs to a sampled trace."""
+
+    endpoint: str
+    version: int
+    traceparent: str
+    """Context of the feed's span (W3C Trace Context)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """Feed to reader, every second while the source is alive."""
 
@@ -125,16 +137,16 @@ class Batch(NamedTuple):
     records: Iterator[Change]
 
 
-Control = Resume | Hello | CaughtUp | Resync | Owners | Leave | Heartbeat
+Control = Resume | Hello | CaughtUp | Resync | Owners | Leave | Traced | Heartbeat
 HEARTBEAT: Final = b'{"type":"beat"}'
 
 
 def encode(message: Control) -> bytes:  # noqa: PLR0911 - one for each message
     """Encode a control message as JSON."""
     match message:
-        case Resume(source, positions, data):
+        case Resume(source, positions, data, traces):
             resume = {"type": "resume", "source": source, "positions": dict(positions)}
-            return orjson.dumps({**resume, "data": True} if data else resume)
+            return orjson.dumps(resume | ({"data": True} if data else {}) | ({"traces": True} if traces else {}))
         case Hello(source, names):
             return orjson.dumps({"type": "hello", "source": source, "names": list(names)})
         case CaughtUp(name):
@@ -146,6 +158,10 @@ def encode(message: Control) -> bytes:  # noqa: PLR0911 - one for each message
             return orjson.dumps({**known, "left": True} if left else known)
         case Leave():
             return b'{"type":"leave"}'
+        case Traced(endpoint, version, traceparent):
+            return orjson.dumps(
+                {"type": "traced", "endpoint": endpoint, "version": version, "traceparent": traceparent}
+            )
         case Heartbeat():
             return HEARTBEAT
 
@@ -170,12 +186,15 @@ def decode(data: bytes) -> Control | UnknownMessage:  # noqa: PLR0911 - one for 
                 return Owners(urls, message.get("left") is True)
             case "leave":
                 return Leave()
+            case "traced":
+                return Traced(_text(message["endpoint"]), _count(message["version"]), _text(message["traceparent"]))
             case "hello":
                 return Hello(_text(message["source"]), tuple(_text(name) for name in message["names"]))
             case "resume":
                 source = message["source"]
                 positions = {_text(name): _count(next_) for name, next_ in message["positions"].items()}
-                return Resume(None if source is None else _text(source), positions, message.get("data") is True)
+                wanted = (message.get("data") is True, message.get("traces") is True)
+                return Resume(None if source is None else _text(source), positions, *wanted)
             case other:
                 _text(other)
                 return UnknownMessage()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from diem.errors import DiemError
-from diem.protocol.update import AFTER_NAME, DATA_FIELD, HEAD, VERSION_DIGITS, VERSION_FIELD
+from diem.protocol.update import AFTER_NAME, DATA_FIELD, HEAD, TRACE_BYTES, TRACE_FIELD, VERSION_DIGITS, VERSION_FIELD
 
 MAX_PAYLOAD: Final = 1 << 20
 """Longest payload of a frame in bytes: the reply to a subscription of 1,000 names has 300 KiB."""
@@ -185,6 +185,12 @@ def frame_without_data(endpoint: bytes, frame: bytes) -> bytes:
     payload = payload_offset(frame)
     end = payload + len(HEAD) + len(endpoint) + AFTER_NAME
     return text_frame(frame[payload:end] + b"}") if frame.startswith(DATA_FIELD, end) else frame
+
+
+def frame_without_trace(frame: bytes) -> bytes:
+    """Return an uncompressed update frame without the context of its trace; ``frame`` itself if it carries none."""
+    end = len(frame) - TRACE_BYTES
+    return text_frame(frame[payload_offset(frame) : end] + b"}") if frame.startswith(TRACE_FIELD, end) else frame
 
 
 def frame_has_data(frame: bytes) -> bool:

@@ -37,6 +37,8 @@ FORGOTTEN: Final = 2
 """Kind of a change: the endpoint was deleted long ago, and holders drop it. Earlier readers take it as GONE."""
 GONE_HEADER: Final = "gone"
 """Header of a tombstone in Kafka with the update of a deletion, whose endpoint is then forgotten."""
+TRACE_HEADER: Final = "traceparent"
+"""Header of a record in Kafka, and of a request, with the context of a trace (W3C Trace Context)."""
 
 HEAD: Final = b'{"type":"update","endpoint":"'
 """Prefix of every update, and of no other message."""
@@ -53,6 +55,10 @@ TIME_BYTES: Final = len(',"time":"2026-01-01T00:00:00.456Z"')
 AFTER_NAME: Final = len(VERSION_FIELD) + VERSION_DIGITS + TIME_BYTES
 DATA_FIELD: Final = b',"data":'
 """Precedes the dataset in an update that carries it."""
+TRACE_FIELD: Final = b',"traceparent":"'
+"""Precedes the context of a traced update, the last member of its frame: fan-out adds it, no server retains it."""
+TRACE_BYTES: Final = len(TRACE_FIELD) + 55 + len('"}')
+"""The member with the end of the update: a ``traceparent`` has 55 characters."""
 MAX_BYTES: Final = 512
 """Longest update without data: the endpoint has at most 256 bytes, the rest about 100."""
 MAX_DATA_BYTES: Final = 32 * 1024
@@ -109,6 +115,11 @@ def without_data(endpoint: bytes, value: bytes) -> bytes:
     """Return the update ``value`` of ``endpoint`` without its data; ``value`` itself if it carries none."""
     end = len(HEAD) + len(endpoint) + AFTER_NAME
     return value[:end] + b"}" if value.startswith(DATA_FIELD, end) else value
+
+
+def with_trace(value: bytes, traceparent: str) -> bytes:
+    """Return an update with the context of its trace, for frames alone; a deletion as it is."""
+    return value if value.endswith(GONE_TAIL) else b'%b%b%b"}' % (value[:-1], TRACE_FIELD, traceparent.encode())
 
 
 def prefix_of(endpoint: bytes) -> bytes:

@@ -13,6 +13,7 @@ from diem.process.key_ring import KeyRing
 from diem.process.lifecycle import Lifecycle
 from diem.process.metrics import Sample
 from diem.process.tls import LinkTls
+from diem.process.tracing import TracedUpdates
 from diem.protocol import feed
 from services.broadcast.node import Node
 from services.broadcast.settings import Settings
@@ -21,8 +22,9 @@ from services.broadcast.settings import Settings
 async def main(settings: Settings, life: Lifecycle) -> None:
     """Serve the store's changes until stopped."""
     key = KeyRing.load(settings.internal_key_file)
-    node = Node(DataBudget(settings.retained_data_bytes))
-    server = FeedServer(node, heartbeats=False)
+    traces = None if life.tracer is None else TracedUpdates(life.tracer)
+    node = Node(DataBudget(settings.retained_data_bytes), traces)
+    server = FeedServer(node, heartbeats=False, traces=traces)
     node.on_changed, node.on_heartbeat, node.on_new_source = server.changed, server.heartbeat, server.drop_readers
     link_tls = LinkTls(settings.internal_ca_file)
     first, *others = settings.feed_url

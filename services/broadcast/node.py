@@ -1,13 +1,18 @@
 """The Broadcast node without its sockets: applies one feed and serves it again (docs/protocol.md section 2)."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import structlog
 
 from diem.fanout.change_map import ChangeMap
 from diem.fanout.data_budget import DataBudget
+from diem.process.tracing import MAX_UPDATES, TracedUpdates
 from diem.protocol import feed
 from diem.protocol.codes import Close
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 
 class Node:
@@ -18,9 +23,12 @@ class Node:
     accepted again once the node has caught up: otherwise positions in the old store would be applied to the new one.
     """
 
-    def __init__(self, budget: DataBudget | None = None) -> None:
+    def __init__(self, budget: DataBudget | None = None, traces: TracedUpdates | None = None) -> None:
         self._with_data = budget is None or budget.max_bytes > 0
         self.changes = ChangeMap(budget)
+        self._traces = traces
+        self._forwarding: list[Span] = []
+        """Spans of the traced updates that the next batch has."""
         self.source: str | None = None
         """The store's id once this node has caught up with it; None: readers are not accepted."""
         self.received = 0
@@ -40,7 +48,7 @@ class Node:
         """Return the position at which a new link to the store resumes: after the last applied change."""
         self._caught_up = False
         positions = {feed.STORE: self.changes.sequence + 1} if self._upstream else {}
-        return feed.Resume(self._upstream, positions, data=self._with_data)
+        return feed.Resume(self._upstream, positions, data=self._with_data, traces=self._traces is not None)
 
     def hello(self, message: feed.Hello) -> None:
         """Set the store's id; a new id drops all readers and clears the map."""
@@ -64,6 +72,16 @@ class Node:
             # The last changes may be of endpoints forgotten by the store.
             self.changes.advance(batch.next - 1)
         self.on_changed()
+        while self._forwarding:
+            self._forwarding.pop().end()
+
+    def traced(self, message: feed.Traced) -> None:
+        """Pass on the context of an update with a span of this node."""
+        if self._traces is not None and len(self._forwarding) < MAX_UPDATES:
+            tracer, endpoint, version = self._traces.tracer, message.endpoint, message.version
+            span = tracer.start("forward", message.traceparent, {"diem.endpoint": endpoint, "diem.version": version})
+            self._forwarding.append(span)
+            self._traces.add(endpoint.encode(), version, tracer.context_of(span))
 
     def caught_up(self, name: str) -> None:  # noqa: ARG002 - a store has one name
         """Accept readers: the map is that of the store."""

@@ -27,6 +27,7 @@ from diem.process.modes import Mode
 from diem.process.private_files import make_private_directory
 from diem.process.settings import secret_files
 from diem.process.tls import LinkTls, server_tls
+from diem.process.tracing import TracedUpdates
 from diem.protocol import interest
 from diem.traffic.recording import recording_accesses
 from services.data.access.access import Access
@@ -50,6 +51,7 @@ from services.data.sources.runner import SourceRunner
 from services.data.sources.source import StoredState
 from services.data.store import MARK_FILE
 from services.data.store.store import Store
+from services.data.store.traced_writes import WriteTracer
 
 if TYPE_CHECKING:
     from services.data.api.retained import RetainedReads
@@ -93,10 +95,10 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         return
     if settings.standby:
         public = bind_all(settings.host, settings.port, reserved=settings.supervised)
-    signing = SigningKeys(settings.token_key_dir, clock)
+    signing, traces = SigningKeys(settings.token_key_dir, clock), _traces(settings, life, store)
     # After everything that may fail with one line: this logs the keys, and creates the first.
     signing.load()
-    publisher = _publisher(settings, store)
+    publisher = _publisher(settings, store, traces)
     access = await Access.open(AccessPlans.configured(configured.plan), store, clock, signing)
     owner_of, options = _owner_of(settings, sources), _api_options(settings, configured)
     api = make_api(
@@ -111,7 +113,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
         hooks=sources.webhooks,
         retained=_retained(settings, internal_key),
     )
-    feed, interests = FeedServer(store), InterestPort(sources.by_interest)
+    feed, interests = FeedServer(store, traces=traces), InterestPort(sources.by_interest)
     store.index.subscribe(feed.changed)
     report = DataReport(settings.mode, life, store, sources, publisher, state_dir=settings.state_dir)
     server = make_server(
@@ -274,12 +276,21 @@ def _owner_of(settings: Settings, sources: SourceRunner) -> Callable[[str], str 
     return sources.claims.owner_of if topic is None else lambda _endpoint: f"topic {topic}"
 
 
-def _publisher(settings: Settings, store: Store) -> "Publisher | None":
+def _traces(settings: Settings, life: Lifecycle, store: Store) -> TracedUpdates | None:
+    """Trace writes, and return the contexts of their updates; None: they are not traced."""
+    if life.tracer is None:
+        return None
+    traces = TracedUpdates(life.tracer)
+    store.writer.tracer = WriteTracer(traces, settings.trace_rate)
+    return traces
+
+
+def _publisher(settings: Settings, store: Store, traces: TracedUpdates | None) -> "Publisher | None":
     if settings.kafka_bootstrap_servers is None:
         return None
     from services.data.publisher import Publisher  # noqa: PLC0415  # see PUBLISHER
 
-    return Publisher(store, settings.kafka(), settings.hot)
+    return Publisher(store, settings.kafka(), settings.hot, traces)
 
 
 def _store_limits(settings: Settings, configured: config.Config) -> StoreLimits:

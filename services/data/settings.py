@@ -151,6 +151,13 @@ class Settings(TlsSettings, TrafficSettings):
         ge=1,
         description="Endpoints that the store may hold, gone ones too until they are forgotten.",
     )
+    trace_rate: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the writes without a traceparent that are traced, where DIEM_TRACES is set; at most 10 "
+        "writes a second are traced in all.",
+    )
     history_versions: int = Field(
         default=_HISTORY.versions,
         ge=1,

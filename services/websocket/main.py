@@ -57,7 +57,7 @@ async def main(settings: Settings, life: Lifecycle) -> None:
     clock = SystemClock()
     auth = ClientAuth.of(settings, clock)
     edge = Edge(hub.fanout, admission(settings, settings.number), _edge_rules(settings, name), HubService(hub), auth)
-    server = WebSocketServer(hub, edge, clock, ownership)
+    server = WebSocketServer(hub, edge, clock, ownership, life.tracer)
     proxies = ProxyPort(edge, hub)
     link_tls = LinkTls(settings.internal_ca_file)
     first, *others = settings.feed_url

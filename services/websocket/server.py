@@ -2,22 +2,29 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from diem.fanout.fanout import UpdateCounter
 from diem.fanout.feed_hub import FeedHub
 from diem.fanout.feed_state import Liveness
 from diem.fanout.ownership import Ownership
 from diem.links.edge import Edge
 from diem.process.clock import Clock
+from diem.process.tracing import TracedUpdates, Tracer
 from diem.protocol import feed
 from diem.protocol.feed import is_map
 from diem.protocol.partition_map import MapBuilder, Role
-from diem.protocol.update import Change, iso, time_ms_of
+from diem.protocol.update import Change, iso, time_ms_of, with_trace
 from diem.protocol.watermark import offset_of
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 DELAY_S: Final = 15.0
 """Seconds for which a measured delay is reported: Prometheus' usual interval."""
@@ -30,9 +37,17 @@ class WebSocketServer:
 
     Args:
         ownership: the hub's, if a group of servers divides the endpoints; None: it serves all.
+        tracer: of this process; None: updates are not traced.
     """
 
-    def __init__(self, hub: FeedHub, edge: Edge, clock: Clock, ownership: Ownership | None = None) -> None:
+    def __init__(
+        self,
+        hub: FeedHub,
+        edge: Edge,
+        clock: Clock,
+        ownership: Ownership | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.hub = hub
         self.edge = edge
         self.liveness = Liveness()
@@ -49,6 +64,8 @@ class WebSocketServer:
         """Apply batches. Replaced for one call by :meth:`measure_next_delay`: the others cost nothing more."""
         self._delays: deque[tuple[float, int]] = deque(maxlen=MAX_DELAYS)
         """Times of measurements, and the measured milliseconds."""
+        self._expected = None if tracer is None else TracedUpdates(tracer)
+        """Traced updates of which the contexts have arrived."""
         self._log = structlog.get_logger("websocket")
         self._publish_status()
 
@@ -56,7 +73,7 @@ class WebSocketServer:
 
     def resume(self) -> feed.Resume:
         """Return the positions at which a new link to the feed resumes."""
-        return self.hub.state.resume()
+        return replace(self.hub.state.resume(), traces=self._expected is not None)
 
     def hello(self, message: feed.Hello) -> None:
         """Set the source and the assigned names; subscribers of lost endpoints are sent ``moved``."""
@@ -119,6 +136,36 @@ class WebSocketServer:
         return ownership is None or not any(
             ownership.role(endpoint) is Role.DRAINING for endpoint in self.hub.fanout.registry
         )
+
+    def traced(self, message: feed.Traced) -> None:
+        """Trace the fan-out of an update that follows."""
+        if self._expected is not None:
+            self._expected.add(message.endpoint.encode(), message.version, message.traceparent)
+            self.hub.publish = partial(self._publish_traced, self._expected)
+
+    def _publish_traced(
+        self, expected: TracedUpdates, fresh: Mapping[bytes, bytes], counter: UpdateCounter | None = None
+    ) -> None:
+        """Publish updates: a traced one with its context, and one span for all of its receivers."""
+        fanout, retained, spans = self.hub.fanout, self.hub.state.retained, dict[bytes, "Span"]()
+        updates = dict(fresh)
+        for endpoint in expected:
+            held, update = retained.get(endpoint, (0, b"")), fresh.get(endpoint)
+            if (context := expected.find(endpoint, held[0])) is None:
+                continue
+            expected.discard(endpoint)
+            # Otherwise it was a part of a catch-up, or had arrived before.
+            if update is not None:
+                span = spans[endpoint] = expected.tracer.start(
+                    "fan out", context, {"diem.endpoint": endpoint.decode(), "diem.version": held[0]}
+                )
+                updates[endpoint] = with_trace(update, expected.tracer.context_of(span))
+        fanout.publish(updates, counter)
+        for endpoint, span in spans.items():
+            span.set_attribute("diem.receivers", fanout.receivers(endpoint))
+            span.end()
+        if not expected:
+            self.hub.publish = fanout.publish
 
     def heartbeat(self) -> None:
         """Record that the source is alive; ignored until this server has caught up."""

@@ -47,6 +47,9 @@ class Parsing:
     def owners(self, message: feed.Owners) -> None:
         pass
 
+    def traced(self, message: feed.Traced) -> None:
+        raise AssertionError(f"no update is traced here: {message}")
+
     def heartbeat(self) -> None:
         pass
 

@@ -64,6 +64,9 @@ class Recorder:
     def owners(self, message: feed.Owners) -> None:
         raise AssertionError(f"this feed has no group: {message}")
 
+    def traced(self, message: feed.Traced) -> None:
+        raise AssertionError(f"no update is traced here: {message}")
+
     def heartbeat(self) -> None:
         self.heartbeats += 1
 

@@ -162,6 +162,9 @@ class FeedRecorder:
     def owners(self, message: feed.Owners) -> None:
         self.control.append(message)
 
+    def traced(self, message: feed.Traced) -> None:
+        self.control.append(message)
+
     def heartbeat(self) -> None:
         self.heartbeats.append(time.monotonic())
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from diem.links.rest import BodyTooLarge, problem, read_body
 from diem.protocol import endpoints
 from diem.protocol.media_types import essence
+from diem.protocol.update import TRACE_HEADER
 from services.data import kinds
 from services.data.access.write_access import WriteRights
 from services.data.api import bulk, cost
@@ -138,7 +139,13 @@ class DataApi:
         for each in parsed:
             self._door.refuse_owned(each.endpoint)
         accepted = await self._store.writer.submit(
-            Write(parsed, key=idempotency_key(request, content, writer.id), bound=writer.bound, writer=writer.id)
+            Write(
+                parsed,
+                key=idempotency_key(request, content, writer.id),
+                bound=writer.bound,
+                writer=writer.id,
+                traceparent=self._traceparent(request),
+            )
         )
         record_writes(request.scope, writer, len(parsed))
         return _Accepted({"accepted": [answer_of(one) for one in accepted]})
@@ -155,6 +162,9 @@ class DataApi:
         except BodyTooLarge as error:
             raise DatasetTooLarge(f"{error}: {SMALLER}") from None
 
+    def _traceparent(self, request: Request) -> str | None:
+        return None if self._store.writer.tracer is None else request.headers.get(TRACE_HEADER)
+
     async def _submit(self, request: Request, writer: WriteRights, body: bytes, change: Change) -> Response:
         write = Write(
             [change],
@@ -162,6 +172,7 @@ class DataApi:
             bound=writer.bound,
             precondition=precondition_of(request.headers),
             writer=writer.id,
+            traceparent=self._traceparent(request),
         )
         (accepted,) = await self._store.writer.submit(write)
         record_writes(request.scope, writer, 1)

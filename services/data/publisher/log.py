@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -20,7 +21,7 @@ from diem.kafka.metadata import ReplicaFaults, describe
 from diem.kafka.topic_config import CODEC, MAX_MESSAGE_BYTES
 from diem.kafka.topics import compare
 from diem.protocol.partition_map import PUBLISHER_ACK, encode_ack
-from diem.protocol.update import GONE, GONE_HEADER, GONE_TAIL, UPDATE, WATERMARK_KEY, Change, version_of
+from diem.protocol.update import GONE, GONE_HEADER, GONE_TAIL, TRACE_HEADER, UPDATE, WATERMARK_KEY, Change, version_of
 from diem.protocol.watermark import LOG_HEADER, LogProof, encode_proof
 from services.data.publisher.refusals import refusal
 
@@ -86,11 +87,12 @@ class Log:
         records: Sequence[tuple[bytes, bytes | None]],
         proof: LogProof | None = None,
         forgotten: Collection[bytes] = (),
+        traces: Mapping[bytes, str] = MappingProxyType({}),
     ) -> tuple[int, int]:
         """Write as many of ``records`` (key, value or None) as fit into one request; at least the first.
 
         A watermark among them carries ``proof``. The deletions of ``forgotten`` endpoints become tombstones that carry
-        them.
+        them. ``traces`` are the contexts of traced updates.
 
         Returns:
             The offset of the first (negative if the broker no longer knows it), and the number written.
@@ -101,8 +103,11 @@ class Log:
         """
         batch = self._producer.create_batch()
         count = 0
+        extra = {key: [(TRACE_HEADER, context.encode())] for key, context in traces.items()}
+        if proof is not None:
+            extra[WATERMARK_KEY] = [(LOG_HEADER, encode_proof(proof))]
         for key, value in records:
-            headers = [(LOG_HEADER, encode_proof(proof))] if proof is not None and key == WATERMARK_KEY else []
+            headers = extra.get(key, [])
             tombstone = key in forgotten
             if tombstone and value is not None:
                 headers = [(GONE_HEADER, value)]

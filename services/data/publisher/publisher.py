@@ -19,6 +19,7 @@ from diem.kafka.topics import check_room, ensure, used_partitions
 from diem.process import metrics
 from diem.process.backoff import Backoff
 from diem.process.metrics import Sample
+from diem.process.tracing import TracedUpdates
 from diem.protocol.partition_map import HOT, PartitionMap
 from services.data.publisher.backlog import Backlog, LogReplaced, PublisherState
 from services.data.publisher.log import open_log
@@ -107,13 +108,20 @@ class Publisher:
     """Keeps the updates topic current with a store. Call :meth:`changed` after every commit; :meth:`run` does the work.
 
     A store has one publisher, because its process holds the store's lock. ``hot`` endpoints are published to the topic
-    read by every bridge, if the partition map does not exist yet.
+    read by every bridge, if the partition map does not exist yet. Updates among ``traces`` carry their contexts.
     """
 
-    def __init__(self, store: PublishedStore, options: KafkaOptions, hot: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        store: PublishedStore,
+        options: KafkaOptions,
+        hot: Collection[str] = (),
+        traces: TracedUpdates | None = None,
+    ) -> None:
         self._store = store
         self._options = options
         self._hot = hot
+        self._traces = traces
         self._changed = asyncio.Event()
         self._state: PublisherState | None = None
         self._log = structlog.get_logger("publisher")
@@ -172,7 +180,14 @@ class Publisher:
                 reader = MapReader(options)
                 hot = frozenset(name.encode() for name in self._hot)
                 await PublisherSession(
-                    self._store, state, log, reader, changed=self._changed, hot=hot, on_written=self._on_written
+                    self._store,
+                    state,
+                    log,
+                    reader,
+                    changed=self._changed,
+                    hot=hot,
+                    on_written=self._on_written,
+                    traces=self._traces,
                 ).run()
             finally:
                 self.publishing = False

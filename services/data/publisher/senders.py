@@ -1,14 +1,19 @@
 """One sender per partition, with at most one request in flight."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from diem.kafka.errors import TimestampsRefused
+from diem.process.tracing import TracedUpdates
 from diem.protocol.update import GONE, WATERMARK, WATERMARK_KEY, encode, without_data
 from services.data.publisher.backlog import PublisherState
 from services.data.publisher.log import Log
 from services.data.publisher.refusals import RecordsRefused
 from services.data.publisher.store_view import PublishedStore
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 MAX_RECORDS = 500
 """Endpoints in one request, and tombstones."""
@@ -19,10 +24,18 @@ WHOLE = 2 * MAX_RECORDS + 1
 
 
 class PartitionSenders:
-    """Sends the backlog, one worker per partition: :meth:`run`. Calls ``on_acknowledged()`` after each request."""
+    """Sends the backlog, one worker per partition: :meth:`run`. Calls ``on_acknowledged()`` after each request.
+
+    Updates among ``traces`` carry their contexts.
+    """
 
     def __init__(
-        self, log: Log, state: PublisherState, store: PublishedStore, on_acknowledged: Callable[[], None] = lambda: None
+        self,
+        log: Log,
+        state: PublisherState,
+        store: PublishedStore,
+        on_acknowledged: Callable[[], None] = lambda: None,
+        traces: TracedUpdates | None = None,
     ) -> None:
         self._log = log
         self._state = state
@@ -33,6 +46,7 @@ class PartitionSenders:
         self.in_flight_since: dict[int, float] = {}
         """Send time of each partition's request, by the loop's clock."""
         self._on_acknowledged = on_acknowledged
+        self._traces = traces
         self._wake = [asyncio.Event() for _ in self._queues]
         self._watermarks_due: set[int] = set()
 
@@ -77,8 +91,9 @@ class PartitionSenders:
                 await wake.wait()
                 continue
             self.in_flight_since[number] = loop.time()
+            spans, contexts = self._start_spans(number, updates, self._traces) if self._traces else ({}, {})
             try:
-                base, count = await self._log.write(number, records[:most], proof, forgotten)
+                base, count = await self._log.write(number, records[:most], proof, forgotten, contexts)
             except RecordsRefused as refused:
                 await self._requeue_refused(number, records, refused)
                 most = max(1, refused.count // 2)
@@ -92,6 +107,8 @@ class PartitionSenders:
             most = min(2 * most, WHOLE)
             tracker.acknowledged(base, count)
             written = {key for key, _ in records[:count]}
+            if self._traces:
+                self._end_spans(spans, written, self._traces)
             self._state.refusals.written(number, records[:count])
             queue.requeue(endpoint for endpoint in (*updates, *tombstones) if endpoint not in written)
             queue.acknowledged()
@@ -101,6 +118,33 @@ class PartitionSenders:
             if proof is not None and WATERMARK_KEY in written:
                 self._watermarks_due.discard(number)
                 tracker.proved(proof)
+
+    def _start_spans(
+        self, number: int, updates: Iterable[bytes], traces: TracedUpdates
+    ) -> tuple[dict[bytes, "Span"], dict[bytes, str]]:
+        """Start the spans of traced updates in a request; return them, and their contexts."""
+        spans: dict[bytes, Span] = {}
+        topic, _, partition = self._log.name(number).rpartition("/")
+        for endpoint in updates:
+            change = self._store.changes.get(endpoint)
+            if change is None or (context := traces.find(endpoint, change.version)) is None:
+                continue
+            attributes: dict[str, str | int] = {
+                "messaging.system": "kafka",
+                "messaging.operation.name": "send",
+                "messaging.operation.type": "send",
+                "messaging.destination.name": topic,
+                "messaging.destination.partition.id": partition,
+                "diem.endpoint": endpoint.decode(),
+                "diem.version": change.version,
+            }
+            spans[endpoint] = traces.tracer.start(f"send {topic}", context, attributes, kind="PRODUCER")
+        return spans, {endpoint: traces.tracer.context_of(span) for endpoint, span in spans.items()}
+
+    def _end_spans(self, spans: Mapping[bytes, "Span"], written: Collection[bytes], traces: TracedUpdates) -> None:
+        for endpoint in spans.keys() & written:
+            spans[endpoint].end()
+            traces.discard(endpoint)
 
     def _is_forgotten(self, endpoint: bytes) -> bool:
         change = self._store.changes.get(endpoint)

@@ -13,6 +13,7 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.map_reader import MapReader
 from diem.kafka.topics import check_room, used_partitions
 from diem.process.tasks import run_until
+from diem.process.tracing import TracedUpdates
 from diem.protocol.partition_map import Phase
 from diem.protocol.update import UPDATE
 from services.data.publisher.backlog import LogReplaced, PublisherState, StorePutBack
@@ -60,6 +61,7 @@ class PublisherSession:
         changed: asyncio.Event,
         hot: Collection[bytes] = (),
         on_written: Callable[[], None] = lambda: None,
+        traces: TracedUpdates | None = None,
     ) -> None:
         self._store = store
         self._state = state
@@ -72,7 +74,7 @@ class PublisherSession:
         self._hot = hot
         self._on_written = on_written
         self._acknowledged = asyncio.Event()
-        self._senders = PartitionSenders(log, state, store, self._on_acknowledged)
+        self._senders = PartitionSenders(log, state, store, self._on_acknowledged, traces)
         self._log_monitor = LogMonitor(log, state, self._senders)
         self._forgetter = Forgetter(store, state, log, self._senders)
 

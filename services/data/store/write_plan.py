@@ -178,6 +178,8 @@ class Write:
     """Id of the write key; empty: the key file's."""
     checkpoint: Checkpoint | None = None
     """Of the source."""
+    traceparent: str | None = None
+    """The caller's context, where writes are traced."""
 
     @property
     def owner(self) -> str:

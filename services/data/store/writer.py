@@ -1,11 +1,12 @@
 """The only writer of the store: queues writes up to bounds, commits them in groups, and answers each."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
@@ -22,7 +23,11 @@ from services.data.store.index import EndpointHead, StoreIndex
 from services.data.store.retention import Retention
 from services.data.store.retention_clock import RetentionClock, SteadyClock
 from services.data.store.tables import Cursor, write_cursor
+from services.data.store.traced_writes import WriteTracer
 from services.data.store.write_plan import Accepted, Basis, Deletion, IdempotencyKey, Write, WritePlan, check_time, plan
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 MAX_GROUP: Final = 400
 """Maximum number of endpoints per transaction: enough to share a commit, few enough to stay short."""
@@ -45,6 +50,8 @@ class PendingWrite:
     write: Write
     size: int
     answer: asyncio.Future[list[Accepted]]
+    span: "Span | None" = None
+    """Of a traced write."""
 
     def settle(self, outcome: list[Accepted] | Exception) -> None:
         """Answer the write, unless its client has disconnected."""
@@ -142,6 +149,8 @@ class Writer:
         observers: Sequence[CommitObserver] = (),
     ) -> None:
         self.counts = WriterCounts()
+        self.tracer: WriteTracer | None = None
+        """None: no write is traced."""
         self.failure: str | None = None
         """Why the store cannot commit now; None when it can."""
         self._database = database
@@ -214,7 +223,8 @@ class Writer:
         full = self._queue.count_of(write.owner) >= self._limits.queued_requests
         if full or self._queue.bytes + size > self._limits.queued_bytes:
             raise StoreUnavailable("too many writes are waiting", 1)
-        pending = PendingWrite(write, size, asyncio.get_running_loop().create_future())
+        span = None if self.tracer is None else self.tracer.begin(write)
+        pending = PendingWrite(write, size, asyncio.get_running_loop().create_future(), span)
         self._queue.append(pending)
         self._wake.set()
         return pending.answer
@@ -341,7 +351,7 @@ class Writer:
             StoreInUse, SQLAlchemyError, OSError: the transaction failed; nothing is answered yet.
             WrongClock: nothing is committed under such a clock.
         """
-        now_ms = self._now_ms()
+        now_ms, start_ns = self._now_ms(), 0 if self.tracer is None else time.time_ns()
         await self._forget()
         writes, cursor, steady_ms = [pending.write for pending in group], self._cursor, self._steady.now_ms()
         deletions = self._retention.deletions(self._ages.now_ms())
@@ -366,6 +376,9 @@ class Writer:
             self._retention.deleted(deletions)
             self._recover()
         self._apply_forgotten(planned.forgotten)
+        if self.tracer is not None:
+            spans = (pending.span for pending in group)
+            self.tracer.committed(zip(spans, planned.outcomes, strict=True), start_ns)
         heads = sorted(planned.heads.values(), key=lambda head: head.sequence)
         self.counts.changes += self._index.apply([*planned.missed, *heads], planned.contents)
         self.counts.unchanged += planned.unchanged

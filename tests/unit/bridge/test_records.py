@@ -6,10 +6,21 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bridge import records as module
-from bridge.records import LOG_BURST, LOG_INTERVAL_S, BadRecord, BadRecordLog, Frames, Records, Watermark
+from bridge.records import (
+    LOG_BURST,
+    LOG_INTERVAL_S,
+    BadRecord,
+    BadRecordLog,
+    Frames,
+    Records,
+    TracedRecord,
+    Watermark,
+    noting_traces,
+)
 from diem.process.clock import ManualClock
 from diem.protocol import endpoints, feed, update
 from diem.protocol.watermark import LOG_HEADER, LogProof, encode_proof, position_of
+from tests.support.spans import SAMPLED
 
 V = 1_700_000_000_000
 NAME = "diem.updates/3"
@@ -298,3 +309,20 @@ def test_data_that_is_longer_than_allowed_or_no_data_is_a_bad_record() -> None:
     _, heart, bad = taking(longer, rest)
     assert [each.offset for each in bad] == [0, 1]
     assert heart.counts.bad == 2
+
+
+def test_contexts_of_traced_updates_are_noted_and_those_of_merged_ones_are_linked() -> None:
+    later = SAMPLED.replace("4bf9", "0000")
+    records = [
+        valid(1, "/a", V)._replace(headers=(("traceparent", SAMPLED.encode()),)),
+        valid(2, "/b", V),
+        valid(3, "/a", V + 1)._replace(headers=(("other", b"x"), ("traceparent", later.encode()))),
+        Kafka(4, b"/c", b"no update", (("traceparent", SAMPLED.encode()),)),
+        Kafka(5, b"/d", None, (("traceparent", SAMPLED.encode()),)),
+    ]
+    found: dict[bytes, TracedRecord] = {}
+    assert [*noting_traces(records, 0, found)] == records
+    assert found == {b"/a": TracedRecord(3, V + 1, later, (SAMPLED,))}
+    found.clear()
+    assert [*noting_traces(records, 4, found)] == records
+    assert not found, "records before the position were noted by an earlier fetch"

@@ -6,9 +6,10 @@ from diem.fanout.data_budget import DataBudget
 from diem.protocol import messages
 from diem.protocol.frames import text_frame
 from diem.protocol.messages import BAD_NAME
-from diem.protocol.update import encode
+from diem.protocol.update import encode, with_trace
 from proxy.pending import MAX_PENDING
 from proxy.relocation import MAX_HOPS
+from tests.support.spans import SAMPLED
 from tests.unit.proxy.world import START, Client, RecordingTrace, Server, World, name_of
 
 A, A2, B = name_of(0), name_of(0, 1), name_of(1)
@@ -54,6 +55,18 @@ def test_second_subscriber_is_answered_at_once_with_the_retained_frame(world: Wo
     assert types(second) == ["subscribed", "update"]
     assert second.received[0]["endpoints"] == {A: world.latest[A]}
     assert not world.server_of(A).requests
+
+
+def test_context_of_a_trace_is_passed_on_and_not_sent_to_later_subscribers(world: World) -> None:
+    first, second, server = world.client(), world.client(), world.server_of(A)
+    first.subscribe(A)
+    run(server)
+    server.sent.append(text_frame(with_trace(encode(A, START, START), SAMPLED)))
+    server.deliver(1)
+    second.subscribe(A)
+    assert first.received[-1]["traceparent"] == SAMPLED
+    assert second.received[-1]["version"] == START
+    assert "traceparent" not in second.received[-1]
 
 
 def test_old_reply_does_not_answer_a_newer_request(world: World) -> None:

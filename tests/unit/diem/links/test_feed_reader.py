@@ -5,6 +5,7 @@ from websockets.protocol import CLOSING, OPEN
 from diem.links.feed_reader import FeedLink
 from diem.protocol import feed
 from diem.protocol.update import Change
+from tests.support.spans import SAMPLED
 
 
 class Sink:
@@ -29,6 +30,9 @@ class Sink:
     def owners(self, message: feed.Owners) -> None:
         self.events.append("owners")
 
+    def traced(self, message: feed.Traced) -> None:
+        self.events.append(f"traced {message.endpoint}")
+
     def heartbeat(self) -> None:
         self.events.append("heartbeat")
 
@@ -44,6 +48,18 @@ async def test_after_a_refusal_nothing_moves_the_position() -> None:
     link.on_binary(batch)
     link.on_text(feed.encode(feed.CaughtUp("store")))
     assert sink.events == ["store", "heartbeat"]
+    link.opened.cancel()
+
+
+async def test_context_of_a_traced_update_comes_after_the_batches_before_it() -> None:
+    sink = Sink()
+    link = FeedLink("ws://127.0.0.1:1/feed", "Bearer x", sink)
+    link.protocol.state = OPEN
+    link.on_binary(feed.encode_batch("before", 2, []))
+    link.on_text(feed.encode(feed.Traced("/a", 1, SAMPLED)))
+    link.on_binary(feed.encode_batch("after", 3, []))
+    link._pass_on()
+    assert sink.events == ["before", "traced /a", "after"]
     link.opened.cancel()
 
 
@@ -67,6 +83,6 @@ async def test_batches_of_one_read_are_passed_on_together_and_in_order_with_cont
     link.on_binary(feed.encode_batch("updates/1", 3, []))
     link.on_text(feed.HEARTBEAT)
     link.on_binary(feed.encode_batch("updates/2", 4, []))
-    link.data_received(b"")
+    link._pass_on()
     assert sink.events == ["updates/0 updates/1", "heartbeat", "updates/2"]
     link.opened.cancel()

@@ -7,12 +7,14 @@ def test_feed_control_messages_survive_the_wire() -> None:
     sent: list[feed.Control] = [
         feed.Resume(None, {}),
         feed.Resume("s", {"store": 12}),
+        feed.Resume("s", {}, data=True, traces=True),
         feed.Hello("s", ("store",)),
         feed.CaughtUp("store"),
         feed.Resync(("/a", "/b")),
         feed.Owners({"updates/0": "ws://a/ws"}),
         feed.Owners({}, left=True),
         feed.Leave(),
+        feed.Traced("/a", 12, "00-" + 32 * "a" + "-" + 16 * "b" + "-01"),
         feed.Heartbeat(),
     ]
     assert [feed.decode(feed.encode(message)) for message in sent] == sent
@@ -28,6 +30,7 @@ def test_feed_control_messages_survive_the_wire() -> None:
         b'{"type":"resume","source":1,"positions":{}}',
         b'{"type":"hello","source":"s","names":[1]}',
         b'{"type":"resume","source":"s","positions":{"store":-1}}',
+        b'{"type":"traced","endpoint":"/a","version":"1","traceparent":""}',
     ],
 )
 def test_a_bad_feed_message_is_one_error(data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 
+import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,12 +16,14 @@ from diem.protocol.frames import (
     Splitter,
     Text,
     frame_without_data,
+    frame_without_trace,
     frames_of,
     read_update,
     short_run,
     text_frame,
 )
-from diem.protocol.update import encode, has_data
+from diem.protocol.update import encode, has_data, with_trace
+from tests.support.spans import SAMPLED
 
 VERSION = 1_700_000_000_000
 small = st.integers(1, 250).map(lambda length: text_frame(encode("/" + "n" * length, VERSION, VERSION)))
@@ -144,3 +147,20 @@ def test_a_frame_without_data_is_the_frame_of_the_update_without_data(name: str,
 def test_a_deletion_has_no_data_to_lose() -> None:
     gone = text_frame(encode("/a", 1_700_000_000_000, 0, gone=True))
     assert frame_without_data(b"/a", gone) is gone
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"[1]", b'{"traceparent":"' + SAMPLED.encode() + b'"}', b'"' + 70_000 * b"x" + b'"']
+)
+def test_context_of_a_trace_is_the_last_member_of_a_frame_and_can_be_removed(data: bytes | None) -> None:
+    update = encode("/a", VERSION, VERSION, data=data)
+    traced = text_frame(with_trace(update, SAMPLED))
+    assert orjson.loads(with_trace(update, SAMPLED)) == {**orjson.loads(update), "traceparent": SAMPLED}
+    assert read_update(traced)[:2] == (b"/a", VERSION)
+    assert frame_without_trace(traced) == frame_without_trace(text_frame(update)) == text_frame(update)
+    assert frame_without_data(b"/a", traced) == (traced if data is None else text_frame(encode("/a", VERSION, VERSION)))
+
+
+def test_deletion_carries_no_context_of_a_trace() -> None:
+    update = encode("/a", VERSION, VERSION, gone=True)
+    assert with_trace(update, SAMPLED) is update

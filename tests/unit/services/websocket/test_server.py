@@ -15,6 +15,7 @@ from diem.protocol.partition_map import HOT, Entry, Head, PartitionMap, Phase
 from diem.protocol.update import Change, encode
 from services.websocket.server import DELAY_S, WebSocketServer
 from tests.support.maps import changes_of
+from tests.support.spans import SAMPLED, TRACE, traced
 
 V1, V2 = 1_700_000_000_001, 1_700_000_000_002
 MAP = "diem.partition-map/0"
@@ -385,3 +386,61 @@ def test_a_clock_behind_that_of_the_data_service_makes_no_negative_delay() -> No
     group.server.measure_next_delay()
     group.update(0, "/a", V1)
     assert group.server.delay_s() == 0
+
+
+class TracedServer(Group):
+    """A server that traces, of a whole feed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracer, self.exported = traced()
+        self.hub = FeedHub()
+        self.edge = Edge(
+            self.hub.fanout, Admission(AdmissionRules()), EdgeRules("websocket-1", "x"), HubService(self.hub)
+        )
+        self.server = WebSocketServer(self.hub, self.edge, SystemClock(), tracer=self.tracer)
+        self.server.hello(feed.Hello("cluster/topic", ["diem.updates/0"]))
+        self.server.caught_up("diem.updates/0")
+
+    @property
+    def spans(self) -> list[dict[str, object]]:
+        return [{"name": span.name, **(span.attributes or {})} for span in self.exported.get_finished_spans()]
+
+
+def test_traced_update_has_one_span_for_all_receivers_and_its_context_in_their_frames() -> None:
+    server = TracedServer()
+    clients = [Client(server.hub) for _ in range(3)]
+    for client in clients[:2]:
+        client.subscribe("/a")
+    server.server.traced(feed.Traced("/a", V1, SAMPLED))
+    server.update(0, "/a", V1)
+    server.update(0, "/a", V2)
+    assert server.spans == [{"name": "fan out", "diem.endpoint": "/a", "diem.version": V1, "diem.receivers": 2}]
+    (span,) = server.exported.get_finished_spans()
+    assert span.parent is not None
+    assert f"{span.parent.span_id:016x}" == SAMPLED.split("-")[2]
+    context = f"00-{TRACE}-{span.context.span_id:016x}-01"
+    for client in clients[:2]:
+        assert [update.get("traceparent") for update in client.of_type("update")] == [context, None]
+    late = Client(server.hub)
+    late.subscribe("/a")
+    assert "traceparent" not in late.received[0]
+    assert server.hub.publish == server.hub.fanout.publish
+    assert server.server.resume().traces
+    assert not running(0).server.resume().traces
+
+
+def test_traced_update_overtaken_by_a_later_one_ends_as_superseded() -> None:
+    server = TracedServer()
+    server.server.traced(feed.Traced("/a", V1, SAMPLED))
+    server.update(0, "/a", V2)
+    assert server.spans == [{"name": "superseded", "diem.endpoint": "/a", "diem.version": V2}]
+
+
+def test_traced_update_that_the_server_has_already_is_not_fanned_out() -> None:
+    server = TracedServer()
+    server.update(0, "/a", V1)
+    server.server.traced(feed.Traced("/a", V1, SAMPLED))
+    server.update(0, "/a", V1)
+    assert server.spans == []
+    assert server.hub.publish == server.hub.fanout.publish

@@ -30,6 +30,8 @@ export interface UpdateFrame {
   /** With `data` of anything but a series. */
   readonly mediaType?: string | undefined;
   readonly encoding?: string | undefined;
+  /** Of a traced update: the W3C trace context of the server's span, for a span of the page's. */
+  readonly traceparent?: string | undefined;
   /** Characters of the frame. */
   readonly size?: number;
 }
@@ -73,10 +75,9 @@ export function parseFrame(data: unknown): ServerFrame | null {
   const { type, id } = frame;
   switch (type) {
     case "update": {
-      const { endpoint, version } = frame;
+      const { endpoint, version, media_type } = frame;
       if (typeof endpoint !== "string" || !Number.isSafeInteger(version)) return null;
-      const { data: content, media_type, encoding } = frame as { data: unknown; media_type: string; encoding: string };
-      return { type, endpoint, version: version as number, time: text(frame.time), gone: frame.gone === true, data: content, mediaType: media_type, encoding, size: data.length };
+      return { ...(frame as unknown as UpdateFrame), time: text(frame.time), gone: frame.gone === true, mediaType: media_type as string, size: data.length };
     }
     case "welcome": {
       const subscriptions = Number(fields(frame.limits).subscriptions) || 0;

@@ -7,6 +7,9 @@ test("the literal frames of the protocol are understood", () => {
   });
   expect(parseFrame('{"type":"update","endpoint":"/a","version":2,"time":"t","gone":true}')).toMatchObject({ gone: true });
   expect(
+    parseFrame('{"type":"update","endpoint":"/a","version":2,"time":"t","data":{},"media_type":"application/json","traceparent":"00-a-b-01"}'),
+  ).toMatchObject({ data: {}, mediaType: "application/json", traceparent: "00-a-b-01" });
+  expect(
     parseFrame('{"type":"subscribed","id":2,"endpoints":{"/a":1},"rejected":{"/b":{"code":"forbidden","message":"no"}}}'),
   ).toEqual({ type: "subscribed", id: 2, endpoints: { "/a": 1 }, rejected: { "/b": { code: "forbidden", message: "no" } } });
   expect(parseFrame('{"type":"unsubscribed","id":3,"endpoints":["/a"]}')).toMatchObject({ id: 3, endpoints: ["/a"] });

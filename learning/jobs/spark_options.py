@@ -29,12 +29,12 @@ _APPENDED: Final = {"spark.driver.extraJavaOptions": " ", "spark.jars": ","}
 """Settings with several values, and their separators: ours are added to the operator's."""
 _COMPILER: Final = (
     "-XX:+IgnoreUnrecognizedVMOptions",
-    "-XX:Tier4InvocationThreshold=40000",
-    "-XX:Tier4MinInvocationThreshold=5000",
-    "-XX:Tier4CompileThreshold=100000",
-    "-XX:Tier4BackEdgeThreshold=400000",
+    "-XX:Tier4InvocationThreshold=320000",
+    "-XX:Tier4MinInvocationThreshold=40000",
+    "-XX:Tier4CompileThreshold=1000000",
+    "-XX:Tier4BackEdgeThreshold=2500000",
 )
-"""Eight times HotSpot's defaults: most of what its optimising compiler makes is not used again often enough to pay."""
+"""64 times HotSpot's defaults: most of what its optimising compiler makes is not used again often enough to pay."""
 _FORCED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """Settings that results depend on. Timestamps of Spark's default type have no statistics in Parquet files."""
 

@@ -1,5 +1,6 @@
 """The settings of a session: whose win, and what a cluster needs."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,20 @@ def test_jars_and_options_of_the_jvm_are_added_to_those_given() -> None:
     assert found["spark.jars"] == "/ours.jar,/theirs.jar"
     assert found["spark.driver.extraJavaOptions"].endswith(" -Dx=1")
     assert "log4j2" in found["spark.driver.extraJavaOptions"]
+
+
+def test_a_collector_of_the_operator_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def collectors(master: str, **given: str) -> list[str]:
+        options = made(SparkSettings(master), **given)["spark.driver.extraJavaOptions"]
+        return [option for option in options.split() if re.fullmatch(r"-XX:\+Use\w+GC", option)]
+
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    assert collectors("local[2]") == ["-XX:+UseSerialGC"]
+    assert collectors("local[3]") == ["-XX:+UseParallelGC"]
+    assert collectors("local[2]", driver_extraJavaOptions="-Da=1 -XX:+UseZGC") == ["-XX:+UseZGC"]
+    assert collectors("local[2]", driver_defaultJavaOptions="-XX:+UseZGC") == []
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xmn1m -XX:+UseG1GC")
+    assert collectors("local[2]") == []
 
 
 def test_partitions_of_shuffles_follow_their_input() -> None:

@@ -82,6 +82,10 @@ class SparkOptions:
     """The ``java`` program; None for the one that Spark finds."""
     shuffle_partitions: int | None = None
     """None: as the data need."""
+    archive: Path | None = None
+    """Archive of classes that the JVM reads."""
+    new_archive: Path | None = None
+    """File to which the JVM writes one at its end: see :func:`learning.jobs.spark_session.end_jvm`."""
 
     @property
     def log(self) -> Path:
@@ -145,6 +149,7 @@ def _defaults(options: SparkOptions, master: str, collector: list[str]) -> dict[
     java = [
         *_COMPILER,
         *collector,
+        *_archive(options),
         f"-Dlog4j2.configurationFile={options.log_configuration.as_uri()}",
         f'"-Djava.io.tmpdir={options.scratch}"',
     ]
@@ -175,6 +180,13 @@ def _collector(master: str, given: list[str]) -> list[str]:
     name = "Serial" if _cores(master) <= _SERIAL_CORES else "Parallel"
     is_given = any(map(_COLLECTOR.search, (*given, *(os.environ.get(name, "") for name in _JAVA_VARIABLES))))
     return ["-XX:MetaspaceSize=256m", *([] if is_given else [f"-XX:+Use{name}GC"])]
+
+
+def _archive(options: SparkOptions) -> list[str]:
+    files = {"SharedArchiveFile": options.archive, "ArchiveClassesAtExit": options.new_archive}
+    given = [f'"-XX:{name}={file}"' for name, file in files.items() if file is not None]
+    # Java warns on standard output of each class that it cannot archive, and of an archive of other jars.
+    return [*given, "-Xlog:cds*=off"] if given else []
 
 
 def _local(options: SparkOptions) -> dict[str, str]:

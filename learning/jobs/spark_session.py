@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -34,6 +35,9 @@ from learning.jobs.spark_options import (
     read_defaults,
     settings_for_size,
 )
+
+HOME: Final = Path(pyspark.__path__[0])
+"""Folder of PySpark."""
 
 
 def is_jvm_loss(error: Exception) -> bool:
@@ -134,7 +138,7 @@ def given_settings() -> dict[str, str]:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         pyspark.SparkContext._ensure_initialized()  # noqa: SLF001  # connects to the JVM that runs already
         return dict(pyspark.SparkConf().getAll())
-    home = os.environ.get("SPARK_HOME") or pyspark.__path__[0]
+    home = os.environ.get("SPARK_HOME") or HOME
     return read_defaults(Path(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf"))
 
 
@@ -177,6 +181,26 @@ def open_spark(options: SparkOptions, launched: Callable[[], None] = lambda: Non
         # The JVM may be dead, or an interrupted call may have left its connection unusable.
         with contextlib.suppress(Exception):
             spark.stop()
+
+
+def end_jvm() -> bool:
+    """Wait for the end of the JVM of a stopped session; return whether it has ended well.
+
+    Otherwise it ends after this process: a new archive of classes takes it some seconds more.
+    """
+    context = pyspark.SparkContext
+    gateway, context._gateway, context._jvm = context._gateway, None, None  # noqa: SLF001  # another JVM may follow
+    if gateway is None or (process := gateway.proc) is None:
+        return False
+    gateway.shutdown()
+    try:
+        process.communicate(timeout=_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    return bool(process.wait() == 0)
+
+
+_END_TIMEOUT_S: Final = 120.0
 
 
 @contextmanager

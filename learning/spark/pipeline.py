@@ -22,6 +22,7 @@ from learning.jobs.erasure import Erased
 from learning.jobs.sources import FileSource, SourceLag, TopicSource, unread_files
 from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings, is_local, master_of
 from learning.jobs.warehouse import NoTraffic, Warehouse, all_statistics, read_window, warehouse_at
+from learning.spark import class_archive
 from learning.spark.jars import JARS
 from learning.statistics.model import duplicate_recorders_warning
 from learning.statistics.window import Window
@@ -83,7 +84,10 @@ def run(
         TablesUnavailable: a folder cannot be written, or the disk is full.
         DiemError: any other error that a person can correct.
     """
-    with _spark(here, terminal, settings, None if reading is None else reading.source) as (spark, proof):
+    source = None if reading is None else reading.source
+    # All of a run, with an end.
+    whole = wanted is not None and reading is not None and reading.follow_s is None
+    with _spark(here, terminal, settings, source, whole=whole) as (spark, proof):
         from learning.jobs import ingest, statistics  # noqa: PLC0415  # with PySpark, see find_java
 
         def compute(window: Window | int, name: str | None) -> Path:
@@ -184,11 +188,17 @@ def erase(here: Warehouse, folder: Path, pseudonyms: Collection[str]) -> Erased:
 
 @contextmanager
 def _spark(
-    here: Warehouse, terminal: Terminal, settings: SparkSettings, source: FileSource | TopicSource | None = None
+    here: Warehouse,
+    terminal: Terminal,
+    settings: SparkSettings,
+    source: FileSource | TopicSource | None = None,
+    *,
+    whole: bool = False,
 ) -> "Iterator[tuple[Any, Path | None]]":
     """Run Spark with a scratch folder, and with its connector to Kafka; raise what ``run`` does.
 
-    Yields the session, and the proof that its executors share a disk with this machine (None: they need not).
+    Yields the session, and the proof that its executors share a disk with this machine (None: they need not). The first
+    ``whole`` run makes the archive of classes.
     """
     command = find_java()
     from learning.jobs import executors, spark_session  # noqa: PLC0415  # with PySpark
@@ -197,7 +207,8 @@ def _spark(
         jars = JARS.prepare() if isinstance(source, TopicSource) else ()
         with _terminated_as_interrupted(), spark_session.scratch_folder() as scratch:
             terminal.info("starting Spark")
-            options = SparkOptions(scratch, settings, jars, command)
+            archive = class_archive.find(command, spark_session.HOME, new=whole)
+            options = SparkOptions(scratch, settings, jars, command, **archive._asdict())
             master = master_of(settings, spark_session.given_settings())
             with ExitStack() as opened:
                 with _wait_shown(terminal, master) as begin:
@@ -206,6 +217,8 @@ def _spark(
                 if (page := spark.sparkContext.uiWebUrl) is not None:
                     terminal.info(f"Spark's page: {page}")
                 yield spark, proof
+            if archive.new_archive is not None and spark_session.end_jvm():
+                archive.keep()
     except OSError as error:
         raise TablesUnavailable(error) from error
 

@@ -1,0 +1,64 @@
+"""The place of Spark's archive of classes, and what becomes of others."""
+
+from pathlib import Path
+
+import pytest
+
+from learning.spark.class_archive import ClassArchive, find
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder of PySpark."""
+    jars = tmp_path / "pyspark" / "jars"
+    jars.mkdir(parents=True)
+    (jars / "one.jar").touch()
+    return jars.parent
+
+
+def searched(home: Path, *, new: bool = True, **environment: str) -> ClassArchive:
+    return find(home / "no-java", home, new=new, directory=home.parent / "cache", environment=environment)
+
+
+def test_the_first_whole_run_makes_an_archive_and_others_read_it(home: Path) -> None:
+    assert searched(home, new=False) == ClassArchive()
+    first = searched(home)
+    assert (first.archive, searched(home)) == (None, first), "not made yet"
+    assert first.new_archive is not None
+    first.new_archive.touch()
+    first.keep()
+    for new in (True, False):
+        found = searched(home, new=new)
+        assert found.new_archive is None
+        assert found.archive is not None
+        assert found.archive.exists()
+
+
+def test_an_archive_of_other_jars_is_replaced(home: Path) -> None:
+    for jar in ("one.jar", "two.jar"):
+        (home / "jars" / jar).touch()
+        made = searched(home)
+        assert made.new_archive is not None
+        made.new_archive.touch()
+        made.keep()
+    found = searched(home)
+    assert list((home.parent / "cache").iterdir()) == [found.archive]
+
+
+def test_what_failed_runs_left_is_removed(home: Path) -> None:
+    left = home.parent / "cache" / "classes-0.jsa.1"
+    left.parent.mkdir()
+    left.touch()
+    assert searched(home).new_archive is not None
+    assert not left.exists()
+
+
+def test_a_jvm_without_an_archive_leaves_none(home: Path) -> None:
+    searched(home).keep()
+    assert searched(home).archive is None
+
+
+def test_no_classes_are_archived_with_a_class_path_of_the_operator(home: Path) -> None:
+    assert searched(home, HADOOP_CONF_DIR="/etc/hadoop") == ClassArchive()
+    (home / "conf").mkdir()
+    assert searched(home) == ClassArchive()

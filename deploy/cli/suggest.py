@@ -124,6 +124,8 @@ def suggest_command(
             _add(target, made.name, _commented(table, made.questions))
 
     code = run_change(attempt if is_file else attempt_records)
+    if code == lifecycle.EXIT_OK and not (failed or write or layout or as_json_):
+        typer.echo(f"--write adds the table to {target}", err=True)
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and failed else code
 
 

@@ -39,7 +39,8 @@ def test_the_table_the_points_and_what_is_unsure_are_shown(
     diem: Diem, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert diem("sources", "suggest", "in/load_2025.csv") == 0
-    out = capsys.readouterr().out
+    out, hint = capsys.readouterr()
+    assert hint == "--write adds the table to diem.toml\n"
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert TABLE in out
     assert lines[0] == "in/load_2025.csv: 1 series"

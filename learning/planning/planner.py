@@ -376,10 +376,8 @@ def run_plan(
         terminal.warn(duplicate_recorders_warning(traffic.duplicates))
     with console.status("planning") if terminal.is_shown else nullcontext():
         made = make_plan(traffic, request, system, now)
-    amounts = (
-        amount(len(traffic.instance.endpoints), "endpoint"),
-        amount(traffic.sets, "subscription set"),
-        amount(made.plan.report["there"], "server"),
-    )
-    terminal.info("{}, {}; {} now, planned for {}\n".format(*amounts, ", ".join(map(str, made.plan.servers))))
+    amounts = f"{amount(len(traffic.instance.endpoints), 'endpoint')}, {amount(traffic.sets, 'subscription set')}"
+    # Without a system there are none.
+    now_there = f"{amount(there, 'server')} now, " if (there := made.plan.report["there"]) else ""
+    terminal.info(f"{amounts}; {now_there}planned for {', '.join(map(str, made.plan.servers))}\n")
     return PlanRun(traffic, made, terminal, console)

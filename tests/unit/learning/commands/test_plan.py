@@ -69,6 +69,7 @@ def test_traffic_of_others_is_planned_without_a_system(tmp_path: Path, run: Run)
         code, out, err = run("plan", *options, "--servers", "2", "--anyway")
     assert (code, err) == (lifecycle.EXIT_OK, "1 of 81 lines were skipped: no client or endpoint (1)\n")
     assert out.splitlines()[0].startswith("80 events of 40 clients, 1970-01-01T00:00:00.000Z to ")
+    assert "8 endpoints, 4 subscription sets; planned for 2" in out
     (made,) = (tmp_path / "planned").iterdir()
     assert out.splitlines()[-1].endswith(f" is in {made}: the partition of each endpoint is in `homes`")
     assert sorted(json.loads(made.read_bytes())["homes"]) == [f"/{pair}/{which}" for pair in range(4) for which in "ab"]

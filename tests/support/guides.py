@@ -45,6 +45,7 @@ _VARYING: Final = (
     r"\b\d{13}\b",  # a version
     r"\b[0-9a-f]{16}\b",  # an id
     r"\bp-\d{8}-\d{6}-[0-9a-f]{8}\b",  # the id of a plan
+    r"(?:(?<=\bkey )[0-9a-z]{8}\b|(?<=\bdiem_)[0-9a-z]{8}(?=_))",  # the id of a key, alone and in the key
     r"\b(?:\d+h)?(?:\d+m)?\d+s\b",  # a duration
     r"\b\d+\.\d+(?= (?:s|ms|MB|MiB|GB|GiB)\b)",  # a measurement
     r"  +",  # the gap between columns

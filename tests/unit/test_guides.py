@@ -87,6 +87,8 @@ def test_block_without_an_end_is_an_error(guide: Path) -> None:
         ("client 0123456789abcdef", "client fedcba9876543210\n", True),
         ("plan p-20261129-190249-104d0b6a", "plan p-20270101-000000-eaf6991b\n", True),
         ("uptime 33s", "uptime 1h02m09s\n", True),
+        ("key 7roox7he of", "key k3v9x0ab of\n", True),
+        ("diem_7roox7he_...", "diem_k3v9x0ab_secret\n", True),
         ("a    b", "a  b\n", True),
         ("a    b", "a b\n", False),
         ("a  ... b", "a   c  b\n", True),

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
 
+from diem.process.tracing import MAX_AGE_S, MAX_UPDATES
 from diem.protocol import endpoints, feed, update, watermark
 from diem.protocol.update import (
     DATA_FIELD,
@@ -235,19 +236,32 @@ class TracedRecord(NamedTuple):
 
 
 def noting_traces(
-    records: Iterable[ConsumerRecord], position: int, found: dict[bytes, TracedRecord]
+    records: Iterable[ConsumerRecord], position: int, now_ms: int, found: dict[bytes, TracedRecord]
 ) -> Iterator[ConsumerRecord]:
-    """Iterate over ``records``, and enter the traced updates from offset ``position`` on into ``found``."""
+    """Iterate over ``records``, and enter the traced updates from offset ``position`` on into ``found``, at most 64.
+
+    Those older than 30 s at ``now_ms`` (Unix milliseconds) are repeats, or parts of a catch-up: a log keeps headers.
+    """
+    oldest = now_ms - round(1000 * MAX_AGE_S)
     for record in records:
         # Few records have headers at all.
-        if record.headers and record.offset >= position and record.key is not None and record.value is not None:
-            context = next((value for name, value in record.headers if name == TRACE_HEADER), None)
-            version = None if context is None else update.version_of(record.key, record.value)
-            if context is not None and version is not None:
-                before = found.get(record.key)
+        if record.headers and record.offset >= position and (traced := _traced(record)) is not None:
+            key, version, context = traced
+            before = found.get(key)
+            if version >= oldest and (before is not None or len(found) < MAX_UPDATES):
                 merged = () if before is None else (*before.merged, before.traceparent)
-                found[record.key] = TracedRecord(record.offset, version, context.decode(errors="replace"), merged)
+                found[key] = TracedRecord(record.offset, version, context, merged[-MAX_UPDATES:])
         yield record
+
+
+def _traced(record: ConsumerRecord) -> tuple[bytes, int, str] | None:
+    """Return endpoint, version and context of a traced update; None of any other record."""
+    key, value = record.key, record.value
+    context = next((value for name, value in record.headers if name == TRACE_HEADER), None)
+    if context is None or key is None or value is None or not _is_endpoint(key):
+        return None
+    version = update.version_of(key, value)
+    return None if version is None else (key, version, context.decode(errors="replace"))
 
 
 def _proof_of(record: ConsumerRecord) -> LogProof | None:

@@ -271,7 +271,8 @@ class FeedSession:
         state = self.partitions[name]
         records, traced, start_ns = fetched.records, dict[bytes, TracedRecord](), 0
         if self._tracer is not None:
-            records, start_ns = noting_traces(records, state.position, traced), time.time_ns()
+            start_ns = time.time_ns()
+            records = noting_traces(records, state.position, start_ns // 1_000_000, traced)
         (*batches, last), resyncs, watermarks = self._bridge.records.encode(
             name,
             state.position,
@@ -301,6 +302,9 @@ class FeedSession:
     ) -> None:
         """Send the contexts of traced updates ahead of them, each with a span from the fetch until now."""
         for endpoint, record in traced.items():
+            if not tracer.is_sampled(record.traceparent):
+                # Another program's record.
+                continue
             attributes: dict[str, str | int] = {
                 "messaging.system": "kafka",
                 "messaging.operation.name": "process",

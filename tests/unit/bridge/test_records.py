@@ -321,8 +321,23 @@ def test_contexts_of_traced_updates_are_noted_and_those_of_merged_ones_are_linke
         Kafka(5, b"/d", None, (("traceparent", SAMPLED.encode()),)),
     ]
     found: dict[bytes, TracedRecord] = {}
-    assert [*noting_traces(records, 0, found)] == records
+    assert [*noting_traces(records, 0, V, found)] == records
     assert found == {b"/a": TracedRecord(3, V + 1, later, (SAMPLED,))}
     found.clear()
-    assert [*noting_traces(records, 4, found)] == records
+    assert [*noting_traces(records, 4, V, found)] == records
     assert not found, "records before the position were noted by an earlier fetch"
+    assert [*noting_traces(records, 0, V + 40_000, found)] == records
+    assert not found, "what a log has kept since is a part of a catch-up"
+
+
+def test_contexts_of_one_fetch_are_bounded_whatever_others_write() -> None:
+    headers = (("traceparent", SAMPLED.encode()),)
+    many = [valid(n, f"/{n}", V)._replace(headers=headers) for n in range(100)]
+    same = [valid(n, "/a", V + n)._replace(headers=headers) for n in range(100)]
+    odd = [Kafka(1, key, update.prefix_of(key) + b"%d}" % V, headers) for key in (b"\xff", b"no endpoint", b"")]
+    found: dict[bytes, TracedRecord] = {}
+    assert [*noting_traces([*many, *odd], 0, V, found)] == [*many, *odd]
+    assert len(found) == 64
+    found.clear()
+    assert [*noting_traces(same, 0, V, found)] == same
+    assert len(found[b"/a"].merged) == 64

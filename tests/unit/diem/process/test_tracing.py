@@ -1,5 +1,6 @@
 """Contexts of traced updates: bounds, merged updates, and what the tracer needs."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -111,11 +112,24 @@ def test_traces_are_limited_whatever_callers_sample() -> None:
     assert sum(span is not None for span in spans) == TRACES_PER_S
 
 
-def test_process_without_traces_does_not_load_the_library(tmp_path: Path) -> None:
-    with tracing(Data(traces="off")) as tracer:
-        assert tracer is None
+def test_process_without_traces_does_not_load_the_library() -> None:
+    loaded = """
+import sys
+import bridge.main, services.broadcast.main, services.data.main, services.websocket.main
+from diem.process.tracing import tracing
+from services.data.settings import Settings
+
+with tracing(Settings()) as tracer:
+    assert tracer is None
+print([name for name in sys.modules if name.startswith("opentelemetry")])
+"""
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+def test_proxies_have_no_tracer(tmp_path: Path) -> None:
     with tracing(Proxy(traces=str(tmp_path))) as tracer:
-        assert tracer is None, "proxies have no spans"
+        assert tracer is None
     assert not list(tmp_path.iterdir())
 
 

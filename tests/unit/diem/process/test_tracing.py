@@ -2,7 +2,10 @@
 
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -13,6 +16,7 @@ from proxy.settings import Settings as Proxy
 from services.data.settings import Settings as Data
 from services.data.store import Deletion, Write
 from services.data.store.traced_writes import TRACES_PER_S, WriteTracer
+from tests.support.patience import PATIENCE_S
 from tests.support.spans import SAMPLED, TRACE, UNSAMPLED, traced
 
 V1, V2 = 1_700_000_000_001, 1_700_000_000_002
@@ -140,6 +144,31 @@ def test_file_has_one_line_of_otlp_for_each_export(tmp_path: Path) -> None:
         tracer.start("write", None).end()
     (line,) = (tmp_path / "traces" / "data.jsonl").read_text().splitlines()
     assert line.startswith('{"resourceSpans":')
+
+
+class Collector(BaseHTTPRequestHandler):
+    received: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.received.append((self.path, self.headers["Content-Type"]))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_spans_go_to_the_collector_that_the_librarys_variables_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    with HTTPServer(("127.0.0.1", 0), Collector) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        with tracing(Data(traces="otlp")) as tracer:
+            assert tracer is not None
+            tracer.start("write", None).end()
+        thread.join(PATIENCE_S)
+    assert Collector.received == [("/v1/traces", "application/x-protobuf")]
 
 
 def test_missing_extra_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,7 @@ HIDDEN = """() => {
 }"""
 
 
+@in_cluster("it presses hundreds of keys")
 async def test_what_has_the_focus_is_not_behind_what_stays_in_its_place(browser: Browser, market: Running) -> None:
     """The links to the views stay at the top, and the matrix's zones at its left, while the rest scrolls."""
     page = await open_page(browser, market, "desktop", "light", "reduce")

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import pytest
 
-_ONE_WORKER: Final = {"spark": 100, "own_broker": 80}
+_ONE_WORKER: Final = {"spark": 100, "own_broker": 50}
 """Fixtures that are started once in a run, by the one worker that runs all tests which take them, and the seconds that
 these tests take together."""
 _WAITING: Final = ("tests/integration/kafka/", "tests/integration/proxy/")

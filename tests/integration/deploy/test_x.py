@@ -12,6 +12,7 @@ from tests.integration.deploy.clients import Client, clients, put, scale
 from tests.integration.deploy.running import Running, diem, fine, report_of, up
 from tests.integration.deploy.scraping import check_scrapes
 from tests.support.patience import FACTOR, until
+from tests.support.required import in_cluster
 from tests.support.running import alive
 from tests.support.stalls import stalls
 
@@ -27,6 +28,7 @@ HANGS_S = 17.0
 """For at least this time it does: longer than sessions of the bridges' group."""
 
 
+@in_cluster("it starts brokers, and Kafka hangs for a while")
 @pytest.mark.takes(80)
 async def test_mode_x_recovers_keeps_its_data_scales_and_stops_in_order(tmp_path: Path) -> None:
     async with up(tmp_path, *X, "--servers", "1") as running:

@@ -21,6 +21,7 @@ from tests.support.bridge import updates_topic
 from tests.support.kafka import killed, stopped
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, until
+from tests.support.required import in_cluster
 from tests.support.stalls import stalls
 
 ALL = frozenset(range(4))
@@ -149,6 +150,7 @@ async def test_of_two_members_of_one_name_one_waits_until_the_other_has_left(
         assert waiting.fault is None
 
 
+@in_cluster("it kills its broker")
 async def test_a_member_keeps_its_assignment_during_an_outage_and_leaves_in_time(
     own_broker: LocalCluster, own_broker_options: KafkaOptions
 ) -> None:

@@ -29,6 +29,7 @@ from tests.support.kafka import broker_stalls, killed
 from tests.support.local_cluster import LocalCluster
 from tests.support.maps import ensure_map
 from tests.support.patience import FACTOR, PATIENCE_S, until
+from tests.support.required import in_cluster
 from tests.support.stalls import stalls
 
 PARTITIONS = 4
@@ -144,6 +145,7 @@ async def test_during_a_rebalance_the_last_assignment_is_served(options: KafkaOp
         await third.leave()
 
 
+@in_cluster("it kills its broker")
 async def test_without_kafka_answers_continue_and_are_not_live_and_a_question_is_one_error(
     own_broker: LocalCluster, own_broker_options: KafkaOptions, tmp_path: Path
 ) -> None:

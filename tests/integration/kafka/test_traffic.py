@@ -24,6 +24,7 @@ from tests.support.kafka import killed
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.required import in_cluster
 from tests.support.small import small_system
 
 
@@ -156,6 +157,7 @@ async def test_an_outage_of_kafka_does_not_affect_clients(
         assert (await client.receive())["version"] == version
 
 
+@in_cluster("it kills its broker")
 async def test_events_recorded_while_the_broker_is_dead_arrive_when_it_returns(
     own_broker: LocalCluster,
     own_broker_options: KafkaOptions,

@@ -3,8 +3,10 @@
 import asyncio
 import os
 import re
+import shlex
 import shutil
 import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Final
 
@@ -35,10 +37,13 @@ async def run_writes(guide: Path, containing: str, system: Running) -> None:
     assert writes
     for command in writes:
         here = command.replace("http://localhost:8080/", system.page).replace(".diem/", f"{system.state_dir}/")
-        script = f'diem() {{ "{sys.executable}" -m deploy "$@"; }}; {here}'
         environment = {**os.environ, "DIEM_STATE_DIR": str(system.state_dir)}
-        process = await asyncio.create_subprocess_exec("bash", "-c", script, cwd=ROOT, env=environment)
-        assert await process.wait() == 0, command
+        piped = re.fullmatch(r"echo '(.*)' \| diem (.*)", here)
+        # Tests start processes of DIEM by a fork.
+        argv = [sys.executable, "-m", "deploy", *shlex.split(piped[2])] if piped else ["bash", "-c", here]
+        process = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, cwd=ROOT, env=environment)
+        await process.communicate(piped[1].encode() if piped else None)
+        assert process.returncode == 0, command
 
 
 @pytest.mark.asyncio(loop_scope="session")

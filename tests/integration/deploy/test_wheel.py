@@ -61,10 +61,12 @@ def diem(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str | Pa
     for name in required(wheel):
         link(name, packages)
     python = home / "bin" / "python"
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel],
-        check=True,
-    )
+    # As in deploy/install/packages.sh: uv takes a tenth of pip's CPU time.
+    uv = Path(sys.executable).with_name("uv")
+    pip: list[str | Path] = [uv, "pip", "install", "--python", python]
+    if not uv.exists():
+        pip = [sys.executable, "-m", "pip", "--python", python, "install"]
+    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", wheel], check=True)
     return [home / "bin" / "diem"]
 
 

@@ -23,6 +23,7 @@ from learning.placement.planner import plan
 from learning.statistics.model import Statistics
 from learning.statistics.reference import Arrival, statistics
 from learning.statistics.window import Window
+from tests.support.brief_search import brief_search
 
 START = 1_700_000_040_000
 MINUTES = 10
@@ -120,6 +121,7 @@ def without(tmp_path: Path) -> Statistics:
     return World(tmp_path / "without").run(0)
 
 
+@brief_search()
 def test_subscriptions_to_invented_names_do_not_change_plans(tmp_path: Path, without: Statistics) -> None:
     attacked = World(tmp_path / "attacked")
     found = attacked.run(2)

@@ -43,6 +43,7 @@ def imbalance(made: Instance, placement: np.ndarray, partitions: int, servers: i
     return problem.balance(server_of_endpoint(placement, partitions, servers), servers)
 
 
+@brief_search()
 @pytest.mark.parametrize("epsilon", [0.25, 0.05])
 def test_tiny_instances_have_the_optimum_or_there_is_no_placement(epsilon: float) -> None:
     for seed in range(4):
@@ -134,6 +135,7 @@ def test_a_plan_beats_the_baselines_that_ignore_subscriptions(small: Instance) -
         assert figures["bounds"]["max_over_mean_load"] <= figures["plan"]["max_over_mean_load"]
 
 
+@brief_search()
 def test_hot_endpoints_stay_within_their_budget_and_save_connections(small: Instance) -> None:
     options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.0, hold_out=0.0)
     without = plan(small, options, COSTS).report["servers"]["6"]["plan"]["fan_out"]
@@ -142,6 +144,7 @@ def test_hot_endpoints_stay_within_their_budget_and_save_connections(small: Inst
     assert outcome.report["servers"]["6"]["plan"]["fan_out"] < without
 
 
+@brief_search()
 def test_hot_endpoints_are_chosen_within_the_movement_budget_as_long_as_loads_are_even_enough(small: Instance) -> None:
     options = PlanOptions(servers=(6,), partitions=6, current_partitions=6, epsilon=0.1, hot_budget=0.0, hold_out=0.0)
     current = plan(small, options, COSTS).placement
@@ -263,6 +266,7 @@ def test_moves_that_cost_more_than_they_save_do_not_pay(small: Instance) -> None
     assert not outcome.pays
 
 
+@brief_search()
 def test_without_structure_the_gain_reported_is_that_of_other_clients() -> None:
     everybody = population(replace(SMALL, mixing=1.0, zipf=0.0, clients=20_000))
     options = PlanOptions(servers=(4,), partitions=4, current_partitions=4, hot_budget=0.0)
@@ -280,6 +284,7 @@ def test_without_structure_the_gain_reported_is_that_of_other_clients() -> None:
     assert found < 0.95
 
 
+@brief_search()
 @pytest.mark.parametrize(("mixing", "zipf"), [(1.0, 0.0), (0.2, 0.8)], ids=["none", "communities"])
 def test_clients_connected_for_different_times_are_promised_what_others_gain(mixing: float, zipf: float) -> None:
     recipe = Recipe(endpoints=1000, clients=20_000, communities=14, mixing=mixing, zipf=zipf, seed=5)
@@ -297,6 +302,7 @@ def test_clients_connected_for_different_times_are_promised_what_others_gain(mix
     assert found > (0.2 if zipf else 0.01)
 
 
+@brief_search()
 def test_with_ample_subscribers_no_clients_are_held_out() -> None:
     made = instance([1.0] * 4, *[([each, (each + 1) % 4], 4000) for each in range(4)])
     options = PlanOptions(servers=(2,), partitions=2, epsilon=0.2)
@@ -304,6 +310,7 @@ def test_with_ample_subscribers_no_clients_are_held_out() -> None:
     assert plan(replace(made, subscribers=made.subscribers / 2), options, COSTS).report["held_out"] is not None
 
 
+@brief_search()
 def test_stationary_traffic_is_left_alone() -> None:
     *earlier, last = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=1500, session_s=1200), 4)
     options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0)
@@ -321,6 +328,7 @@ def test_stationary_traffic_is_left_alone() -> None:
     assert sum(applied) <= 1
 
 
+@brief_search()
 def test_a_change_of_a_third_of_the_communities_is_answered_within_three_windows() -> None:
     before = population(replace(SMALL, clients=20_000))
     options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0)
@@ -354,6 +362,7 @@ def test_a_margin_is_left_below_the_bound_where_one_can_be(small: Instance) -> N
     assert 1.005 < imbalance(two, plan(two, options, COSTS).placement, 2, 2) < 1.02
 
 
+@brief_search()
 def test_no_moves_are_spent_on_an_imbalance_that_may_be_chance() -> None:
     hours = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=500), 2)
     options = PlanOptions(servers=(4,), partitions=12, hot_budget=0.0)
@@ -456,6 +465,7 @@ def test_the_number_of_partitions_grows_until_the_load_is_even() -> None:
     assert chosen((2,), 19) == 24, "ten of nineteen are 1.05 times the mean"
 
 
+@brief_search()
 def test_endpoints_become_hot_where_no_placement_of_them_is_within_the_limits_of_servers() -> None:
     """Pairs of four endpoints in a ring, with thirty clients each: any half of the ring has ninety."""
     ring = [([each, (each + 1) % 4], 3000) for each in range(4)]

@@ -6,8 +6,10 @@ import pytest
 
 from learning.placement.baselines import Infeasible
 from learning.placement.shards import place
+from tests.support.brief_search import brief_search
 
 
+@brief_search()
 def test_items_needed_together_share_a_shard_and_loads_are_even() -> None:
     groups = [[f"{group}{each}" for each in range(4)] for group in "abcdef"]
     sets = [group[place_:] for group in groups for place_ in range(3) for _ in range(5)]

@@ -87,8 +87,9 @@ async def test_an_api_is_polled_once_an_interval_while_it_is_watched_also_when_p
         (version,) = {each[NAME] for each in seen}
         answer = await system.http.get(f"{system.page}v1/data{NAME}")
         assert (answer.json(), answer.headers["diem-version"]) == ({"state": "packed"}, str(version))
-        # Four clients at two servers; the second poll may follow the first after half an interval.
-        assert min(b - a for a, b in zip(api.at, api.at[1:], strict=False)) > 0.3 * EVERY_S
+        # Four clients at two servers. How far two polls are apart is a matter of the machine, their number is not: each
+        # process has one that follows its first at once.
+        assert len(api.at) < 1.5 * (api.at[-1] - api.at[0]) / EVERY_S + 3
         status = await system.status("data")
         (source,) = status["sources"]
         assert (source["ok"], source["error"]) == (True, None)

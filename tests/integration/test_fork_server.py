@@ -34,11 +34,9 @@ async def output(*arguments: str, cwd: Path, **settings: str) -> tuple[int | Non
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--version",),
         ("status", "--state-dir", "nowhere"),
         ("put", "/a", "-", "--url", "http://127.0.0.1:1"),
         ("run", "data"),
-        ("nothing",),
     ],
     ids=" ".join,
 )

@@ -30,8 +30,8 @@ export function curvePath(points: readonly Point[], now: number, most: number): 
   return drawn;
 }
 
-/** Draws the curve of a figure into `root`; `format` is that of the figure. */
-export function drawCurve(root: HTMLElement, title: string, points: readonly Point[], now: number, format: (value: number) => string): void {
+/** Draws the curve of a figure into `root`, up to `full` at least; `format` is that of the figure. */
+export function drawCurve(root: HTMLElement, title: string, points: readonly Point[], now: number, format: (value: number) => string, full = 0): void {
   const values = points.flatMap(({ value }) => (value === null ? [] : [value]));
   const [least, most] = [Math.min(...values), Math.max(...values)];
   let path = root.querySelector("path");
@@ -43,7 +43,7 @@ export function drawCurve(root: HTMLElement, title: string, points: readonly Poi
     path = svg.appendChild(document.createElementNS(SVG, "path"));
     root.append(svg);
   }
-  path.setAttribute("d", curvePath(points, now, most));
+  path.setAttribute("d", curvePath(points, now, Math.max(full, most)));
   const range = values.length === 0 ? "no values" : `from ${format(least)} to ${format(most)}`;
   path.parentElement?.setAttribute("aria-label", `${title} in the last 15 minutes: ${range}`);
   root.dataset.most = most > 0 && values.length > 0 ? format(most) : "";

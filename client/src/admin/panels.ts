@@ -55,12 +55,12 @@ function newFinding(): HTMLElement {
 /** Shows the sums, each with its curve. */
 export function showFigures(root: HTMLElement, { totals, history, time }: Overview): void {
   const now = Date.parse(time);
-  const set = (name: keyof Totals, format: (value: number | null) => string, shown = format(totals[name]), level = ""): void => {
+  const set = (name: keyof Totals, format: (value: number | null) => string, shown = format(totals[name]), level = "", full = 0): void => {
     const box = find(root, `[data-figure="${name}"]`);
     setText(find(box, "dd"), shown);
     setData(box, "level", level);
     const points = history.at.map((at, index) => ({ at, value: history[name]?.[index] ?? null }));
-    drawCurve(find(box, ".curve"), find(box, "dt").textContent ?? "", [...points, { at: now, value: totals[name] }], now, format);
+    drawCurve(find(box, ".curve"), find(box, "dt").textContent ?? "", [...points, { at: now, value: totals[name] }], now, format, full);
   };
   set("clients", count);
   set("subscriptions", count);
@@ -68,7 +68,7 @@ export function showFigures(root: HTMLElement, { totals, history, time }: Overvi
   set("deliveries_per_second", rate);
   set("delay_seconds", delay);
   set("cores", cores);
-  set("live_servers", count, `${totals.live_servers} of ${totals.servers}`, totals.live_servers < totals.servers ? "critical" : "");
+  set("live_servers", count, `${totals.live_servers} of ${totals.servers}`, totals.live_servers < totals.servers ? "critical" : "", totals.servers);
   set("refused", count);
 }
 

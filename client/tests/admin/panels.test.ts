@@ -77,6 +77,7 @@ test("figures are the sums, and servers that are not live stand out", () => {
   ]);
   const { totals } = overview();
   showFigures(at("#figures"), overview({ totals: { ...totals, live_servers: 0, updates_per_second: null } }));
+  expect(find(at('[data-figure="live_servers"]'), "path").getAttribute("d")).toMatch(/ 38.5h0$/); // 0 of 1
   expect([text('[data-figure="updates_per_second"] dd'), at('[data-figure="live_servers"]').dataset.level]).toEqual(["–", "critical"]);
 });
 

@@ -53,7 +53,9 @@ def find(
         directory: that of archives; None: the one of jars in the cache.
         environment: that of this process.
     """
-    if _CLASS_PATH & environment.keys() or (home / "conf").exists():
+    # Packages of Java for Python have no archive of Java's own classes, on which another could be based.
+    base = command.resolve().parents[1] / "lib" / "server" / "classes.jsa"
+    if not base.exists() or _CLASS_PATH & environment.keys() or (home / "conf").exists():
         return ClassArchive()
     jars = sorted((home / "jars").glob("*.jar"))
     identity = [java.described(command), str(command.resolve()), *(f"{jar} {jar.stat().st_mtime_ns}" for jar in jars)]
@@ -67,5 +69,8 @@ def find(
             # Of runs that failed: 100 MB each. Of one at the same time: it goes without.
             for left in file.parent.glob(f"{_PREFIX}*.jsa.*"):
                 left.unlink()
-            return ClassArchive(new_archive=file.with_name(f"{name}.{os.getpid()}"))
+            made = file.with_name(f"{name}.{os.getpid()}")
+            made.touch()  # to record costs as much as a run: not for an unwritable cache
+            made.unlink()
+            return ClassArchive(new_archive=made)
     return ClassArchive()

@@ -13,11 +13,20 @@ def home(tmp_path: Path) -> Path:
     jars = tmp_path / "pyspark" / "jars"
     jars.mkdir(parents=True)
     (jars / "one.jar").touch()
+    base(jars.parent).parent.mkdir(parents=True)
+    base(jars.parent).touch()
     return jars.parent
 
 
+def base(home: Path) -> Path:
+    """The archive of Java's own classes."""
+    return home.parent / "java" / "lib" / "server" / "classes.jsa"
+
+
 def searched(home: Path, *, new: bool = True, **environment: str) -> ClassArchive:
-    return find(home / "no-java", home, new=new, directory=home.parent / "cache", environment=environment)
+    return find(
+        home.parent / "java" / "bin" / "java", home, new=new, directory=home.parent / "cache", environment=environment
+    )
 
 
 def test_the_first_whole_run_makes_an_archive_and_others_read_it(home: Path) -> None:
@@ -53,9 +62,19 @@ def test_what_failed_runs_left_is_removed(home: Path) -> None:
     assert not left.exists()
 
 
+def test_nothing_is_archived_where_the_cache_is_no_folder(home: Path) -> None:
+    (home.parent / "cache").touch()
+    assert searched(home) == ClassArchive()
+
+
 def test_a_jvm_without_an_archive_leaves_none(home: Path) -> None:
     searched(home).keep()
     assert searched(home).archive is None
+
+
+def test_no_classes_are_archived_by_a_java_without_an_archive_of_its_own(home: Path) -> None:
+    base(home).unlink()
+    assert searched(home) == ClassArchive()
 
 
 def test_no_classes_are_archived_with_a_class_path_of_the_operator(home: Path) -> None:

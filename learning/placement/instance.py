@@ -60,6 +60,8 @@ class Instance:
     """How often the clients were halved: each in the sets stands for 2**halvings, and has the weight of so many."""
     batch: float = USUAL_BATCH
     """Updates written together, not in recorded traffic: counted by the running Data Service."""
+    share: float = 1.0
+    """Share of the clients that ``subscribers`` are known from."""
 
     @classmethod
     def of(
@@ -101,8 +103,17 @@ class Instance:
 
     @cached_property
     def expected_subscribers(self) -> Floats:
-        """Expected number of subscribers of each endpoint (:func:`expected_counts`)."""
-        return expected_counts(self.subscribers)
+        """Expected number of subscribers of each endpoint (:func:`expected_counts`).
+
+        In counts of clients: means of clients who stay for a short time vary less than as many clients would.
+        """
+        unit = self.client_weight / self.seconds / self.share or 1.0
+        return expected_counts(self.subscribers / unit) * unit
+
+    @property
+    def client_weight(self) -> float:
+        """Weight of the client of a mean second, in seconds: the sum of squared weights of clients over their sum."""
+        return float((self.weight * (self.weight / self.clients)).sum()) / max(float(self.weight.sum()), 1e-300)
 
     @cached_property
     def expected_busy(self) -> tuple[Floats, Floats]:

@@ -118,12 +118,6 @@ class Problem:
         """Number of clients of ``backend``."""
         return float(self.backend.count_clients())
 
-    @property
-    def client_weight(self) -> float:
-        """Weight of the client of a mean second, in seconds: the sum of squared weights of clients over their sum."""
-        weight = self.instance.weight
-        return float((weight * (weight / self.instance.clients)).sum()) / max(float(weight.sum()), 1e-300)
-
     def folds(self, share: float) -> "list[tuple[Problem, Problem]]":
         """Return pairs of the problem of some clients and that of the ``share`` held out: each once if they are few.
 
@@ -145,7 +139,7 @@ class Problem:
         used_part, others = (self.backend.fold((first, last), held_out=held_out) for held_out in (False, True))
         # The numbers of subscribers are of those clients, too: by all clients they would tell of those held out.
         unit = 2.0**self.instance.shift / self.instance.seconds / (1 - share)
-        used = replace(self.instance, subscribers=used_part.subscribed() * unit)
+        used = replace(self.instance, subscribers=used_part.subscribed() * unit, share=1 - share)
         return (
             replace(self, backend=used_part, share=1 - share, instance=used),
             replace(self, backend=others, share=share),

@@ -258,7 +258,7 @@ def _imbalance_error(problem: Problem, part: Parts, filled: Floats) -> float:
     unit = frames / problem.connected / LOAD_RESOLUTION
     rates = np.round(rate / unit).astype(np.int64)
     squares = float(problem.backend.squared_loads(rates, part, servers)[fullest])
-    of_client = problem.client_weight / instance.seconds
+    of_client = instance.client_weight / instance.seconds
     of_clients = of_client * (costs.delivery_us * unit) ** 2 * squares * 2.0**instance.shift / instance.seconds
     # A server has a share of the load of each hot endpoint.
     there = np.where(part == fullest, load, np.where(part < 0, load / servers, 0.0))

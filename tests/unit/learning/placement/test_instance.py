@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +122,16 @@ def test_expectations_are_nearer_to_the_true_means_than_the_counts() -> None:
     true = rng.gamma(0.5, 4.0, 2000)
     counts = rng.poisson(true).astype(float)
     assert ((expected_counts(counts) - true) ** 2).mean() < 0.9 * ((counts - true) ** 2).mean()
+
+
+def test_expected_subscribers_are_known_from_clients_however_long_they_stay() -> None:
+    sets = [0] * 9 + [1] + [2] * 2
+    long, short = (instance([1.0] * 3, *(([pin], stay) for pin in sets)) for stay in (100, 10))
+    assert len(set(long.expected_subscribers)) == 3
+    assert short.expected_subscribers == pytest.approx(long.expected_subscribers / 10)
+    # Twice as many are expected if half of the clients are known.
+    of_half = replace(long, subscribers=2 * long.subscribers, share=0.5)
+    assert of_half.expected_subscribers == pytest.approx(2 * long.expected_subscribers)
 
 
 def test_factors_of_busy_minutes_are_those_of_endpoints_only_where_they_differ() -> None:

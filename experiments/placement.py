@@ -345,11 +345,13 @@ def part_spark(bench: Bench, before: Mapping[str, Any]) -> None:
 
 def part_capacity(bench: Bench) -> None:
     """Random populations on servers with limits: what becomes of their plans."""
-    count = POPULATIONS
-    found, cpu_s = timed(partial(placement_capacity.outcomes, count))
+    count, outcome = POPULATIONS, placement_capacity.Outcome
+    each = placement_capacity.outcomes(count, WRITTEN.with_name("placement-capacity.json"), commit() or "")
+    names = [name for name, _ in each.values()]
+    found = {str(name): names.count(name) for name in outcome}
+    cpu_s = round(sum(spent for _, spent in each.values()), 2)
     bench.figures["Capacity"] = {"cpu_s": cpu_s, "servers": {}, "outcomes": found}
     bench.rows |= {f"of {count} populations: {name}": {"plans": number} for name, number in found.items()}
-    outcome = placement_capacity.Outcome
     bench.goal("Capacity: plans above it that are not reported", "", 0, found[outcome.SILENT])
     bench.goal("Capacity: plans above it where one within it exists", "of all", MISSED, found[outcome.MISSED] / count)
 
@@ -379,13 +381,18 @@ def picture(figures: Mapping[str, Any], goals: Sequence[Goal]) -> str:
     return draw("Placements on synthetic traffic", columns, groups)
 
 
-def circumstances(part: str, path: Path | None) -> dict[str, Any]:
-    """Return what the figures of a part depend on: commit, date, machine load, packages, recipes and their seeds."""
+def commit() -> str | None:
+    """Return the commit, with a mark of changes; None outside of a repository."""
     git = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--exclude=*"], capture_output=True, text=True, check=False
     )
+    return git.stdout.strip() or None
+
+
+def circumstances(part: str, path: Path | None) -> dict[str, Any]:
+    """Return what the figures of a part depend on: commit, date, machine load, packages, recipes and their seeds."""
     return {
-        "commit": git.stdout.strip() or None,
+        "commit": commit(),
         "date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "cores": os.cpu_count(),
         "machine_load_before": os.getloadavg(),

@@ -5,8 +5,11 @@ fall with the number of subscribers; its servers accept 1.1 to 2.5 times an even
 a server above a limit, HiGHS looks for a placement that has none (:func:`exists`).
 """
 
+import json
+import time
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -186,8 +189,17 @@ def _solve(problem: Problem, hot: Any) -> Parts | None:
     return np.where(result.x[h] > 0.5, -1, placed).astype(np.int32)
 
 
-def outcomes(count: int) -> dict[str, int]:
-    """Return how many of the first so many populations have each outcome, of plans that are searched for briefly."""
+def outcomes(count: int, kept: Path, version: str) -> dict[str, tuple[str, float]]:
+    """Return the outcome of each of the first so many populations, and its CPU time; plans are searched for briefly.
+
+    They are written to the file ``kept`` one by one: a run of the same ``version`` continues one that was ended.
+    """
+    before = json.loads(kept.read_text()) if kept.exists() else {}
+    found = before["outcomes"] if before.get("version") == version else {}
     with brief_search():
-        found = [outcome(case(seed)) for seed in range(count)]
-    return {str(each): found.count(each) for each in Outcome}
+        for seed in map(str, range(count)):
+            if seed not in found:
+                started = time.process_time()
+                found[seed] = outcome(case(int(seed))), round(time.process_time() - started, 2)
+                kept.write_text(json.dumps({"version": version, "outcomes": found}))
+    return {seed: found[seed] for seed in map(str, range(count))}

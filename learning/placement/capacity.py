@@ -5,7 +5,7 @@ moves that gain and lose whole clients.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,24 +14,29 @@ from learning.costs import ROLES
 from learning.modes.configuration import MAX_SERVERS, Configuration
 from learning.modes.measured import RUNS
 from learning.modes.model import RETAINED_BYTES, SUBSCRIPTION_BYTES
-from learning.placement.blocks import Floats, Parts
+from learning.placement import exact
+from learning.placement.blocks import Floats, Ints, Parts
 from learning.placement.fanout import CLAMP
 from learning.placement.objective import (
     ROUNDING,
-    View,
     clients_of_servers,
     fan_out,
     merged_frames,
     part_loads,
-    server_loads,
     server_of_endpoint,
     server_of_leaf,
-    servers_of,
 )
 from learning.placement.options import Problem
+from learning.placement.refine import Movement
 
-PATIENCE: Final = 12
-"""Moves that do not relieve the fullest server any more after which there is no better placement near."""
+PATIENCE: Final = 100
+"""Moves that do not relieve servers any more after which there is no better placement near."""
+TENURE: Final = 10
+"""Moves for which an endpoint stays after one of its own."""
+SHARPNESS: Final = CLAMP // 2
+"""At which one endpoint of a client on a server is told from two."""
+CONSOLIDATION: Final = 1e-3
+"""Gain of a connection fewer, as a multiple of that of one fewer beyond a limit."""
 UNITS: Final = (("clients", 1.0), ("MiB of memory", 2.0**20), ("MB/s to clients", 1e6), ("% of a core", 1e4))
 """Names of :class:`Resources` in reports, with their units."""
 
@@ -41,8 +46,13 @@ def usage(problem: Problem, placement: Parts, leaves: int, servers: int) -> Floa
 
     Clients and subscriptions are means over the window; frames and CPU time are those of its busy minutes.
     """
+    return _usage(problem, server_of_endpoint(placement, leaves, servers), servers)[0]
+
+
+def _usage(problem: Problem, part: Parts, servers: int) -> tuple[Floats, Floats, Floats]:
+    """Return :func:`usage`, and what a client and each endpoint take of each resource: float64[R], float64[R, E]."""
     instance, costs, clones = problem.instance, problem.costs, problem.options.clones
-    part, hot = server_of_endpoint(placement, leaves, servers), placement < 0
+    hot = part < 0
     clients = clients_of_servers(instance, problem.backend, part, servers) / problem.share / clones
     of_client, of_endpoint, frame_us = _amounts(problem, part, servers)
     used = np.array([part_loads(each, part, servers) for each in of_endpoint]) + of_client[:, None] * clients
@@ -59,8 +69,7 @@ def usage(problem: Problem, placement: Parts, leaves: int, servers: int) -> Floa
         frames * instance.load.frame_bytes,
         costs.idle_us_per_s + consumed + frames * frame_us,
     ]
-    result: Floats = used + np.array(rest)
-    return result
+    return used + np.array(rest), of_client, of_endpoint
 
 
 def _amounts(problem: Problem, part: Parts, servers: int) -> tuple[Floats, Floats, float]:
@@ -161,55 +170,128 @@ def storm_s(problem: Problem, placement: Parts, leaves: int, servers: int) -> fl
     return taken_over + float(coming.max()) * problem.costs.connect_us / 1e6
 
 
-def relieve(problem: Problem, part: Parts, leaves: int, planned: Sequence[View], counts: Sequence[int]) -> Parts | None:
+def relieve(
+    problem: Problem, part: Parts, leaves: int, counts: Sequence[int], movement: Movement | None = None
+) -> Parts | None:
     """Return a placement near ``part`` with each server within the limits, or None if none was found.
+
+    Tabu search (Glover, 1989): each time the move after which servers exceed their limits least, also where that is
+    more than before; an endpoint that moved then stays for a while. Load is limited, too, on planned servers.
 
     Args:
         problem: with limits.
         part: a placement on ``leaves``.
         leaves: the partitions.
-        planned: limits of load, which no move exceeds.
         counts: numbers of servers, each within the limits.
+        movement: limit of moves; with it, servers may keep more load than they should have.
     """
-    instance, backend, limits = problem.instance, problem.backend, np.array(problem.options.limits)
-    unit = 2.0**instance.shift / instance.seconds / problem.share / problem.options.clones
+    limits = problem.options.limits
+    if limits is not None and problem.connected / problem.options.clones > limits.clients * min(counts):
+        return None
+    part, placed, until = part.copy(), np.flatnonzero(part >= 0), np.zeros(part.size, np.int64)
     load = problem.load(part < 0)
-    part, tried = part.copy(), np.zeros(part.size, np.int64)
-    least, since = np.inf, 0
-    while since < PATIENCE:
-        filled = {each: usage(problem, part, leaves, each) / limits[:, None] for each in counts}
-        fullest = max(counts, key=lambda each: float(filled[each].max()))
-        now = float(filled[fullest].max())
-        if now <= 1 + ROUNDING:
+    most: dict[int, Floats] = {}
+    for each in set(counts) & set(problem.options.servers):
+        now = problem.server_loads(server_of_endpoint(part, leaves, each), each)
+        bound = np.full(each, (1 + problem.options.epsilon) * float(now.mean()))
+        most[each] = bound if movement is None else np.maximum(bound, now)
+    least, moves, found = np.inf, 0, 0
+    while moves - found < PATIENCE:
+        uses = [_Use.of(problem, part, leaves, load, most.get(each, np.full(each, np.inf))) for each in counts]
+        if all(float(use.filled.max()) <= 1 + ROUNDING for use in uses):
             return part
-        least, since = (now, 0) if now < least * (1 - 1e-3) else (least, since + 1)
-        resource, server = np.unravel_index(int(filled[fullest].argmax()), filled[fullest].shape)
-        of_client, of_endpoint, _ = _amounts(problem, server_of_endpoint(part, leaves, fullest), fullest)
-        of_client, of_endpoint = of_client / limits, of_endpoint / limits[:, None]
-        of_leaf = server_of_leaf(leaves, fullest)
-        rows = np.flatnonzero((part >= 0) & (tried < leaves))
-        rows = rows[of_leaf[part[rows]] == server]
-        gain = np.zeros((rows.size, leaves))
-        every = np.arange(rows.size)
-        for count in counts:
-            server_of = server_of_leaf(leaves, count)
-            # Clients that come to a server with an endpoint, and those that leave the present one.
-            more = backend.affinity(server_of_endpoint(part, leaves, count), count, CLAMP)[rows] * unit
-            own = server_of[part[rows]]
-            fewer = more[every, own] * 2.0**CLAMP
-            added = of_client[:, None, None] * more + of_endpoint[:, rows, None]
-            relief = of_client[resource] * fewer + of_endpoint[resource, rows]
-            gain += ((relief[:, None] if count == fullest else 0.0) - 1e-3 * added[resource])[:, server_of]
-            crowded = (filled[count][:, None, :] + added > 1).any(0)
-            crowded[every, own] = count == fullest
-            gain[crowded[:, server_of]] = -np.inf
-        for view in planned:
-            over = server_loads(load, part, view) + load[rows, None] > view.max_load
-            over[every, servers_of(part, view)[rows]] = False
-            gain[over[:, view.server]] = -np.inf
+        excess = sum(float(np.maximum(use.filled - 1, 0).sum()) for use in uses)
+        least, found = (excess, moves) if excess < least * (1 - 1e-3) else (least, found)
+        rows = placed[until[placed] <= moves]
+        if movement:
+            dear = movement.spent(part) + movement.cost[rows] > movement.budget
+            rows = rows[~dear | (part[rows] != movement.start[rows])]
+        gain = sum((use.gains(problem, part, rows) for use in uses), np.zeros((rows.size, leaves)))
+        stays = [use.server_of[part[rows], None] == use.server_of for use in uses]
+        gain[np.logical_and.reduce(stays)] = -np.inf
         if not np.isfinite(gain).any():
             return None
-        found = int(gain.argmax())
-        part[rows[found // leaves]] = found % leaves
-        tried[rows[found // leaves]] += 1
+        row, leaf = divmod(int(gain.argmax()), leaves)
+        part[rows[row]] = leaf
+        moves += 1
+        until[rows[row]] = moves + min(TENURE, placed.size // 4)
     return None
+
+
+def place_within(problem: Problem, near: Parts, leaves: int) -> Parts | None:
+    """Return a placement with the hot endpoints of another and each server within the limits, by HiGHS.
+
+    None if endpoints or sets are too many (:func:`exact.solve_within`), for several numbers of servers, or if none was
+    found.
+    """
+    planned = set(problem.options.servers)
+    if len(planned) > 1 or max(planned) > leaves:
+        return None
+    (servers,), load = planned, problem.load(near < 0)
+    at = server_of_endpoint(near, leaves, servers)
+    bound = (1 + problem.options.epsilon) * float(problem.server_loads(at, servers).mean())
+    use = _Use.of(problem, near, leaves, load, np.full(servers, bound))
+    clients = (
+        clients_of_servers(problem.instance, problem.backend, at, servers) / problem.share / problem.options.clones
+    )
+    limits = []
+    for filled, most, client, endpoint in zip(use.filled, use.limits, use.of_client, use.of_endpoint, strict=True):
+        # What servers use besides, for hot endpoints or without any: about the same on all.
+        rest = (filled * most - client * clients - part_loads(endpoint, at, servers)).mean()
+        limits.append(exact.Limit(client * _client_unit(problem), endpoint, most - rest))
+    cold = np.where(near < 0, near, 0).astype(np.int32)
+    return exact.solve_within(problem.backend, load, cold, use.server_of, limits)
+
+
+def _client_unit(problem: Problem) -> float:
+    """Return the clients of a server group for each unit of the backend's weights."""
+    return 2.0**problem.instance.shift / problem.instance.seconds / problem.share / problem.options.clones
+
+
+@dataclass(frozen=True)
+class _Use:
+    """What servers use, as shares of the limits of R resources, and last of load: what moves change."""
+
+    server_of: Parts
+    """Server of each leaf."""
+    filled: Floats
+    """float64[R + 1, servers]."""
+    limits: Floats
+    """float64[R + 1, servers]."""
+    of_client: Floats
+    """float64[R + 1]."""
+    of_endpoint: Floats
+    """float64[R + 1, E]; its load is about what it takes along."""
+
+    @classmethod
+    def of(cls, problem: Problem, part: Parts, leaves: int, load: Floats, most: Floats) -> "_Use":
+        """Return the use of a placement by servers that may have a load of ``most`` each."""
+        servers = most.size
+        at = server_of_endpoint(part, leaves, servers)
+        used, of_client, of_endpoint = _usage(problem, at, servers)
+        limits = np.vstack([np.repeat(np.array(problem.options.limits)[:, None], servers, 1), most])
+        filled = np.vstack([used, problem.server_loads(at, servers)]) / limits
+        of = np.append(of_client, 0.0), np.vstack([of_endpoint, load])
+        return cls(server_of_leaf(leaves, servers), filled, limits, *of)
+
+    def gains(self, problem: Problem, part: Parts, rows: Ints) -> Floats:
+        """Return by how much less servers exceed limits if endpoints ``rows`` move to a leaf: float64[rows, leaves]."""
+        servers = self.filled.shape[1]
+        at, own = np.where(part < 0, part, self.server_of[part]).astype(np.int32), self.server_of[part[rows]]
+        # Clients that come to a server with an endpoint, and those that leave the present one: who have no other there.
+        more = problem.backend.affinity(at, servers, SHARPNESS)[rows] * _client_unit(problem)
+        fewer = more[np.arange(rows.size), own] * 2.0**SHARPNESS
+        gain = (fewer[:, None] - more) * (self.of_client[0] / self.limits[0] * CONSOLIDATION)
+        for filled, most, client, endpoints in zip(
+            self.filled, self.limits, self.of_client, self.of_endpoint, strict=True
+        ):
+            here = endpoints[rows]
+            after, left = (
+                filled + (client * more + here[:, None]) / most,
+                filled[own] - (client * fewer + here) / most[own],
+            )
+            gain += (np.maximum(filled[own] - 1, 0) - np.maximum(left - 1, 0))[:, None]
+            gain -= np.maximum(after - 1, 0) - np.maximum(filled - 1, 0)
+        gain[np.arange(rows.size), own] = 0.0
+        result: Floats = gain[:, self.server_of]
+        return result

@@ -13,7 +13,7 @@ from learning.placement import exact, hot, report
 from learning.placement.backend import Backend
 from learning.placement.baselines import Infeasible
 from learning.placement.blocks import Floats, Mask, Parts
-from learning.placement.capacity import overfull, relieve
+from learning.placement.capacity import overfull, place_within, relieve
 from learning.placement.instance import Instance
 from learning.placement.multilevel import KICKED_VERTICES, Search, search_placement
 from learning.placement.objective import ROUNDING, migration_cost, part_loads, server_of_endpoint
@@ -178,12 +178,11 @@ def _relieve(problem: Problem, found: Parts, leaves: int, movement: Movement | N
     options = problem.options
     if options.limits is None:
         return found
-    views = search_views(problem, problem.load(found < 0), found < 0, leaves, found)
-    planned = [view for view in views if view.servers in options.servers]
     for lost in (0, 1):
         counts = {each - lost for each in options.servers if lost < each <= leaves}
-        relieved = relieve(problem, found, leaves, planned, sorted(counts | ({*options.servers} if lost else set())))
-        if relieved is None or (movement is not None and movement.spent(relieved) > movement.budget):
+        counts |= {*options.servers} if lost else set()
+        relieved = relieve(problem, found, leaves, sorted(counts), movement)
+        if relieved is None:
             break
         found = relieved
     return found
@@ -206,17 +205,20 @@ def solve(problem: Problem) -> tuple[Parts, int]:
 
 def _relieve_by_hot(problem: Problem, placement: Parts, leaves: int) -> Parts:
     """Return a placement with more hot endpoints, if servers then exceed fewer limits: these need no server."""
-    best = placement
-    for heated in hot.relieving(problem, placement, leaves)[:HEATED]:
-        for searched in (False, True):
-            found = _solve(problem, heated < 0, leaves) if searched else heated
-            found = _relieve(problem, _balance_hot(problem, problem.search_load(found < 0), found, leaves), leaves)
-            if _overload(problem, found, leaves) > 0:
-                continue
-            if (now := overfull(problem, found, leaves)) < overfull(problem, best, leaves):
-                best = found
-            if now == (0, 0):
-                return best
+    best, least = placement, overfull(problem, placement, leaves)
+    heated = hot.relieving(problem, placement, leaves)[:HEATED]
+    for start, searched in [*((each, False) for each in heated), *((each, True) for each in (placement, *heated))]:
+        # A search takes longer than moves: only for all servers, not for the loss of one.
+        if least == (0, 0) or (searched and least[0] == 0):
+            break
+        found: Parts | None = start
+        if searched and (found := place_within(problem, start, leaves)) is None and start is not placement:
+            found = _solve(problem, start < 0, leaves)
+        if found is None:
+            continue
+        found = _relieve(problem, _balance_hot(problem, problem.search_load(found < 0), found, leaves), leaves)
+        if _overload(problem, found, leaves) <= 0 and (now := overfull(problem, found, leaves)) < least:
+            best, least = found, now
     return best
 
 

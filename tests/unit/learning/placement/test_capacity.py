@@ -1,6 +1,7 @@
 """Resources of servers: what a placement takes of each, and limits that one would exceed."""
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from learning.costs import DEFAULT, ROLES, SERVER_LIMITS, Costs
 from learning.modes.configuration import Configuration
 from learning.modes.measured import RUNS
-from learning.placement.capacity import overfull, relieve, report, storm_s, usage
-from learning.placement.objective import clients_of_servers, server_of_endpoint, server_of_leaf
-from learning.placement.options import PlanOptions, Problem, search_views
+from learning.placement.capacity import overfull, place_within, relieve, report, storm_s, usage
+from learning.placement.instance import Instance
+from learning.placement.objective import clients_of_servers, migration_cost, server_of_endpoint, server_of_leaf
+from learning.placement.options import PlanOptions, Problem
+from learning.placement.refine import Movement
 from tests.unit.learning.placement.instances import SECONDS, backend, instance, random_instance, random_parts, sets_of
 
 MADE = instance(
@@ -32,8 +35,7 @@ def test_endpoints_move_off_servers_that_exceed_a_limit(resource: str) -> None:
     before = float(usage(problem(), ON_ONE, 2, 2)[row].max())
     most = before - 0.4 * float(np.ptp(usage(problem(), ON_ONE, 2, 2)[row]))
     limited = problem(**{resource: most})
-    views = search_views(limited, limited.load(ON_ONE < 0), ON_ONE < 0, 2, ON_ONE)
-    found = relieve(limited, ON_ONE, 2, views, [2])
+    found = relieve(limited, ON_ONE, 2, [2])
     assert found is not None
     assert usage(limited, found, 2, 2)[row].max() <= most < before
     assert limited.balance(found, 2) <= 1.2 + 1e-6
@@ -42,8 +44,80 @@ def test_endpoints_move_off_servers_that_exceed_a_limit(resource: str) -> None:
 
 def test_there_is_no_such_placement_for_more_clients_than_all_servers_accept() -> None:
     limited = problem(clients=150)
-    views = search_views(limited, limited.load(ON_ONE < 0), ON_ONE < 0, 2, ON_ONE)
-    assert relieve(limited, ON_ONE, 2, views, [2]) is None
+    assert relieve(limited, ON_ONE, 2, [2]) is None
+
+
+PAIRS = instance([1.0] * 4, *(([each], clients * 100) for each, clients in enumerate((60, 60, 40, 40))))
+"""Endpoints with 60, 60, 40 and 40 clients: a server with the first two is relieved by an exchange only."""
+TOGETHER = np.array([0, 0, 1, 1], np.int32)
+
+
+def limited_to(made: Instance, clients: float, epsilon: float = 0.3, servers: int = 2) -> Problem:
+    options = PlanOptions(
+        (servers,), epsilon=epsilon, partitions=servers, limits=SERVER_LIMITS._replace(clients=clients)
+    )
+    return Problem(made, backend(made), Costs(1.0, 1.0, 1.0), options)
+
+
+def test_endpoints_are_exchanged_where_no_single_move_relieves_a_server() -> None:
+    found = relieve(limited_to(PAIRS, 110), TOGETHER, 2, [2])
+    assert found is not None
+    assert usage(limited_to(PAIRS, 110), found, 2, 2)[0].tolist() == pytest.approx([100, 100])
+
+
+def test_an_exchange_within_limits_of_clients_keeps_the_load_even() -> None:
+    rated = instance([1.0, 1.0, 3.0, 3.0], *(([each], clients * 100) for each, clients in enumerate((60, 60, 40, 40))))
+    heavy = instance([1.0, 9.0, 1.0, 1.0], *(([each], clients * 100) for each, clients in enumerate((60, 60, 40, 40))))
+    problem = limited_to(rated, 110)
+    found = relieve(problem, TOGETHER, 2, [2])
+    assert found is not None
+    assert problem.balance(found, 2) <= 1.3
+    # Any exchange leaves the heavy endpoint and one more on a server.
+    assert relieve(limited_to(heavy, 110), TOGETHER, 2, [2]) is None
+
+
+def test_clients_with_another_endpoint_on_a_server_do_not_leave_it() -> None:
+    made = instance([1.0] * 5, ([0, 1], 5000), ([2], 2000), ([3], 1500), ([4], 1500))
+    problem = limited_to(made, 55, epsilon=2.0)
+    start = np.array([0, 0, 0, 1, 1], np.int32)
+    found = relieve(problem, start, 2, [2])
+    # One move is enough, and that of an endpoint of the pair relieves nobody.
+    assert found is not None
+    assert np.flatnonzero(found != start).tolist() == [2]
+
+
+def test_moves_are_within_the_budget() -> None:
+    cost = migration_cost(PAIRS)
+    for budget, moved in ((100, 0), (102, 2)):
+        found = relieve(limited_to(PAIRS, 110), TOGETHER, 2, [2], Movement(TOGETHER, cost, budget))
+        assert (found is not None) == (moved > 0)
+        assert found is None or int((found != TOGETHER).sum()) == moved
+
+
+@pytest.mark.parametrize("hot", [False, True])
+def test_a_placement_within_limits_is_found_if_there_is_one(hot: bool) -> None:
+    outcomes = set()
+    for seed in range(6):
+        made = random_instance(seed, 7, 12)
+        near = np.where(np.arange(7) == 0, -1 if hot else 0, 0).astype(np.int32)
+        tried = [np.where(near < 0, -1, np.array(each)).astype(np.int32) for each in product(range(2), repeat=7)]
+        free = limited_to(made, 1e9)
+        even = [each for each in tried if free.balance(each, 2) <= 1.3]
+        least = min((float(usage(free, each, 2, 2)[0].max()) for each in even), default=0.0)
+        for clients in (0.97 * least, 1.03 * least):
+            problem = limited_to(made, clients)
+            found = place_within(problem, near, 2)
+            outcomes.add(found is not None)
+            within = found is not None and overfull(problem, found, 2)[0] == 0 and problem.balance(found, 2) <= 1.3
+            assert within == (clients > least)
+            assert found is None or ((found < 0) == (near < 0)).all()
+    assert outcomes == {False, True}
+
+
+def test_no_placement_within_limits_is_searched_for_several_numbers_of_servers() -> None:
+    several = limited_to(PAIRS, 110)
+    several = replace(several, options=replace(several.options, servers=(2, 3), partitions=3))
+    assert place_within(several, TOGETHER, 3) is None
 
 
 def test_each_resource_of_a_server_is_that_of_its_clients_and_endpoints() -> None:

@@ -35,8 +35,11 @@ INSTEAD: Final = {
     "make spark": "true",
     # Of this system alone.
     "pkill -STOP -f '^diem websocket'": (
-        "kill -STOP $(diem status --json | python3 -c 'import json, sys;"
-        ' print(*(each["pid"] for each in json.load(sys.stdin)["processes"] if each["process"] == "websocket"))\')'
+        "p=$(diem status --json | python3 -c 'import json, sys;"
+        ' print(*(each["pid"] for each in json.load(sys.stdin)["processes"] if each["process"] == "websocket"))\');'
+        # Wait, as a reader does, until the page is live again.
+        " kill -STOP $p; while kill -0 $p 2>/dev/null; do sleep 0.5; done;"
+        " until diem status | grep -q '^websocket-1  *ready'; do sleep 0.5; done"
     ),
     # What servers have recorded by then depends on the clock.
     "sleep 60": "python3 -m tests.support.recorded_visitors .diem/traffic/in",

@@ -44,6 +44,7 @@ def imbalance(made: Instance, placement: np.ndarray, partitions: int, servers: i
 
 
 @brief_search()
+@brief_search()
 @pytest.mark.parametrize("epsilon", [0.25, 0.05])
 def test_tiny_instances_have_the_optimum_or_there_is_no_placement(epsilon: float) -> None:
     for seed in range(4):
@@ -135,6 +136,7 @@ def test_a_plan_beats_the_baselines_that_ignore_subscriptions(small: Instance) -
         assert figures["bounds"]["max_over_mean_load"] <= figures["plan"]["max_over_mean_load"]
 
 
+@brief_search()
 @brief_search()
 def test_hot_endpoints_stay_within_their_budget_and_save_connections(small: Instance) -> None:
     options = PlanOptions(servers=(6,), partitions=6, epsilon=0.1, hot_budget=0.0, hold_out=0.0)
@@ -466,11 +468,13 @@ def test_the_number_of_partitions_grows_until_the_load_is_even() -> None:
 
 
 @brief_search()
+@brief_search()
 def test_endpoints_become_hot_where_no_placement_of_them_is_within_the_limits_of_servers() -> None:
     """Pairs of four endpoints in a ring, with thirty clients each: any half of the ring has ninety."""
     ring = [([each, (each + 1) % 4], 3000) for each in range(4)]
     made = instance([0.001] * 4 + [10.0] * 8, *ring, *(([4 + each], 100) for each in range(8)))
-    options = PlanOptions((2,), partitions=12, current_partitions=12, limits=SERVER_LIMITS._replace(clients=70))
+    limits = SERVER_LIMITS._replace(clients=70)
+    options = PlanOptions((2,), partitions=12, current_partitions=12, limits=limits, hold_out=0.0)
     found = plan(made, options, DEFAULT, murmur2(made.endpoints, 12))
     used = found.report["capacity"]["servers"]["2"]["clients"]
     assert (max(used) <= 70, sum(used)) == (True, pytest.approx(128, abs=1))

@@ -88,7 +88,11 @@ class FeedHub:
     # Events of the feed
 
     def batch(self, *batches: Batch) -> None:
-        """Apply batches of updates, and deliver the fresh ones of all, with one write per client."""
+        """Apply batches of updates, and deliver the latest of each endpoint, with one write per client.
+
+        Of several updates of an endpoint only the last one is sent, whatever the batches: a server with more to send
+        than it can gets longer reads, and sends less often instead of ever later.
+        """
         # A catch-up is not counted: it delivers the current versions, not every change.
         publish, counter, apply = self.publish, self.fanout.update_counter, self.state.apply
         fresh: dict[bytes, bytes] = {}
@@ -97,12 +101,12 @@ class FeedHub:
                 new = apply(batch)
                 if not fresh:
                     fresh = new
-                elif fresh.keys().isdisjoint(new):
-                    fresh.update(new)
-                else:
-                    # Every update is counted and offered to the sessions.
-                    publish(fresh, counter)
-                    fresh = new
+                    continue
+                if replaced := fresh.keys() & new.keys():
+                    self.state.counts.stale += len(replaced)
+                    if counter is not None:
+                        counter.receive(replaced)
+                fresh.update(new)
         finally:
             publish(fresh, counter)
 

@@ -79,7 +79,7 @@ COMPRESSED_BYTES: Final = _gauge("compressed_frames_bytes", "Bytes of cached com
 UPDATES_RECEIVED: Final = _counter("updates_received", "Updates received from the feed.")
 UPDATES_FANNED_OUT: Final = _counter("updates_fanned_out", "Updates with at least one subscriber here.")
 UPDATES_NOT_SUBSCRIBED: Final = _counter("updates_not_subscribed", "Updates without a subscriber here.")
-UPDATES_STALE: Final = _counter("updates_stale", "Updates not newer than the retained version.")
+UPDATES_STALE: Final = _counter("updates_stale", "Updates not newer than the retained version, or replaced on arrival.")
 DELIVERIES: Final = _counter("deliveries", "Update frames given to client connections.")
 REPLIES_WITHOUT_DATA: Final = _counter(
     "replies_without_data", "Retained updates sent without data: the allowance of the client or its plan is used up."

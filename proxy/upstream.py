@@ -1,5 +1,6 @@
 """One connection to a server: the library does the handshake; update frames then bypass it as bytes."""
 
+from time import monotonic
 from typing import Final, Protocol
 
 from diem.links.dialer import LinkConnection
@@ -53,6 +54,11 @@ class Upstream(LinkConnection):
 
     def data_received(self, data: bytes) -> None:
         """Pass updates to the listener as bytes, and other messages parsed."""
+        began = monotonic()
+        self._receive(data)
+        self.yield_after(began)
+
+    def _receive(self, data: bytes) -> None:
         self.alive = True
         if not self._was_open:
             self._finish_handshake(data)
@@ -98,4 +104,4 @@ class Upstream(LinkConnection):
             return
         self._was_open = True
         self._listener.opened(self)
-        self.data_received(head[end:])
+        self._receive(head[end:])

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Final, Generic, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -237,6 +238,13 @@ STABLE_AFTER_S: Final = 5.0
 """Seconds that a link must be open to reset the backoff."""
 
 
+LONG_READ_S: Final = 0.05
+"""Time to send what one read has brought, from which on the other work of a process would wait too long."""
+YIELD_SHARE: Final = 0.5
+"""Pause after such a read, as a share of it: two thirds of an overloaded process are for updates."""
+LONGEST_YIELD_S: Final = 1.0
+
+
 class LinkConnection(ClientConnection):
     """A connection of a :class:`Reconnector`, which awaits its loss."""
 
@@ -246,6 +254,21 @@ class LinkConnection(ClientConnection):
         """Send the opening handshake, and watch for the loss of the connection."""
         self.lost = asyncio.Event()
         super().connection_made(transport)
+
+    def yield_after(self, began: float) -> None:
+        """Pause reading if what this read has brought took long since ``began`` (monotonic, in seconds) to be sent.
+
+        Without a pause a process whose updates fill its core would do nothing else but one turn of the loop between
+        two: a new client needs four. Meanwhile updates gather, of which only the latest are sent.
+        """
+        took = monotonic() - began
+        if took > LONG_READ_S and not self.transport.is_closing():
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(min(YIELD_SHARE * took, LONGEST_YIELD_S), self._resume)
+
+    def _resume(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def on_closed(self) -> None:
         """Wake the reconnector."""

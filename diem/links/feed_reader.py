@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Final, Protocol
 
 from diem.errors import DiemError
@@ -104,8 +105,10 @@ class FeedLink(LinkConnection):
 
     def data_received(self, data: bytes) -> None:
         """Pass on the batches of one read together: the sink writes to each client once, not once for each stream."""
+        began = monotonic()
         super().data_received(data)
         self._pass_on()
+        self.yield_after(began)
 
     def _pass_on(self) -> None:
         if self._batches:

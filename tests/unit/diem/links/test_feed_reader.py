@@ -1,7 +1,12 @@
 """A link that has refused a frame ignores the rest, even of the same packet."""
 
+import asyncio
+from collections.abc import Callable
+
+import pytest
 from websockets.protocol import CLOSING, OPEN
 
+from diem.links.dialer import LONG_READ_S, YIELD_SHARE
 from diem.links.feed_reader import FeedLink
 from diem.protocol import feed
 from diem.protocol.update import Change
@@ -85,4 +90,45 @@ async def test_batches_of_one_read_are_passed_on_together_and_in_order_with_cont
     link.on_binary(feed.encode_batch("updates/2", 4, []))
     link._pass_on()
     assert sink.events == ["updates/0 updates/1", "heartbeat", "updates/2"]
+    link.opened.cancel()
+
+
+class Reading(asyncio.Transport):
+    """Records when reading is paused and resumed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume")
+
+
+@pytest.mark.parametrize(("took", "calls"), [(0.9 * LONG_READ_S, []), (2 * LONG_READ_S, ["pause", "resume"])])
+async def test_a_link_yields_to_other_work_after_a_long_read(
+    took: float, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = iter([10.0, 10.0 + took])
+    monkeypatch.setattr("diem.links.feed_reader.monotonic", lambda: next(ends))
+    monkeypatch.setattr("diem.links.dialer.monotonic", lambda: next(ends))
+    loop, delays = asyncio.get_running_loop(), list[float]()
+
+    def call_later(delay: float, callback: Callable[[], None]) -> None:
+        delays.append(delay)
+        callback()
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    link = FeedLink("ws://127.0.0.1:1/feed", "Bearer x", Sink())
+    link.protocol.state = OPEN
+    link.protocol.data_to_send()  # its request
+    link.transport = reading = Reading()
+    link.data_received(b"")
+    assert reading.calls == calls
+    assert delays == pytest.approx([YIELD_SHARE * took] if calls else [])
     link.opened.cancel()

@@ -382,6 +382,8 @@ class Scale:
                 "until live, p50, s": state["latency_p50"],
                 "until live, p99, s": state["latency_p99"],
                 "refused": state["refused"] + course.counts["refused"],
+                "gave up": state["unanswered"],
+                "live at the end": state["live"],
                 "stale": state["stale"] + course.counts["stale"],
                 "all live after the end, s": course.reached(clients, began + lasted),
                 "CPU, ms/s": used,

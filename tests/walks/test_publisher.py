@@ -221,6 +221,7 @@ class Log:
         records: Sequence[tuple[bytes, bytes | None]],
         _proof: object,
         forgotten: Collection[bytes],
+        _traces: object,
     ) -> tuple[int, int]:
         broker = self._broker
         request = broker.request(queue, records, forgotten)

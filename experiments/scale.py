@@ -4,8 +4,8 @@ Clients (``tests/bench/swarm.c``) come from 50 an address and reconnect by the p
 a second after a version was accepted, each that has been live for as long must have it. One system grows in steps; at
 its full size one endpoint is written each second for ten minutes, clients come and go, some read 1 KB/s, a server is
 killed, one is drained, and all connections are reset at once. Then curves over endpoints, subscriptions and servers,
-and outages of a server alone, whose system has one core and whose clients the other. ``QUICK=1``: 2,000 clients,
-seconds instead of minutes, and fewer curves.
+and outages of a server alone, whose system has one core and whose clients the other; and one with six times the updates
+that its core can send, while more clients come. ``QUICK=1``: 2,000 clients, seconds instead of minutes, fewer curves.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ SLOW_NET: Final = 100
 LATE_S: Final = 1.0
 WEBSOCKET: Final = "websocket"
 WHOLE: Final = ("hold", "churn", "slow", "kill", "drain", "cut")
-PARTS: Final = (*WHOLE, "endpoints", "subscriptions", "servers", "outages")
+PARTS: Final = (*WHOLE, "endpoints", "subscriptions", "servers", "outages", "overload")
 TITLE: Final = "DIEM with many clients"
 
 
@@ -77,6 +77,8 @@ class Size(NamedTuple):
     of_servers: tuple[int, ...]
     curve_s: float
     outages: tuple[int, ...]
+    overload: tuple[int, int, float]
+    """Clients, others that come, and seconds before they do."""
 
 
 SIZE: Final = sized(
@@ -98,6 +100,7 @@ SIZE: Final = sized(
         of_servers=(1, 2, 4),
         curve_s=8,
         outages=(5000, 10_000, 19_500),
+        overload=(17_000, 2500, 10),
     ),
     Size(
         steps=(500, 2000),
@@ -117,6 +120,7 @@ SIZE: Final = sized(
         of_servers=(),
         curve_s=2,
         outages=(1000,),
+        overload=(1500, 300, 3),
     ),
     Size(
         steps=(60, 120),
@@ -136,6 +140,7 @@ SIZE: Final = sized(
         of_servers=(),
         curve_s=0.5,
         outages=(50,),
+        overload=(40, 10, 0.5),
     ),
 )
 
@@ -254,6 +259,9 @@ class Scale:
             for clients in SIZE.outages:
                 self.found["outages"][str(clients)] = await self._outage(clients)
                 self.write()
+        if "overload" in self._parts:
+            self.found["overload"] = await self._overload(*SIZE.overload)
+            self.write()
 
     # One system, all clients
 
@@ -571,6 +579,65 @@ class Scale:
 
     async def _outage(self, clients: int) -> dict[str, Any]:
         self._report.step(f"a server alone is killed, {clients} clients")
+        async with self._alone(clients) as (system, swarm):
+            swarm.open(clients, SIZE.rate)
+            await swarm.reach(clients, SIZE.limit_s)
+            scene = Scene(system, swarm, Writer(system, swarm, 0.2), clients)
+            await asyncio.sleep(1)
+            killed = system.process(f"{WEBSOCKET}-1").pid
+            found = await self._loss(scene, f"after an outage of {clients}", clients, _kill)
+            pid = system.process(f"{WEBSOCKET}-1").pid or 0
+            found["new server, s of CPU"] = round(procfs.cost(pid).cpu, 2)
+            found["new server waited for a core, s"] = round(procfs.cost(pid).waited, 2)
+            assert pid != killed
+        if clients == 10_000:
+            self.goals.append(Goal("10,000 clients live after an outage", "s", 8.0, found["all lost and live, s"]))
+        return found
+
+    async def _overload(self, clients: int, others: int, seconds: float) -> dict[str, Any]:
+        """Write thirty times a second, of which a core can send five to so many clients, and let others come."""
+        self._report.step(f"thirty updates a second to {clients} clients of a server alone")
+        async with self._alone(clients + others) as (system, swarm):
+            swarm.open(clients, SIZE.rate)
+            await swarm.reach(clients, SIZE.limit_s)
+            await self._state(swarm)
+            # Each waits for its answers.
+            writers = [Writer(system, swarm, 0.1) for _ in range(3)]
+            meter, began = Meter(system, swarm), time.monotonic()
+            async with AsyncExitStack() as writing:
+                for writer in writers:
+                    await writing.enter_async_context(writer.writing())
+                await asyncio.sleep(seconds)
+                swarm.open(clients + others, SIZE.rate)
+                came = time.monotonic()
+                course = await swarm.reach(clients + others, SIZE.limit_s)
+                used, lasted = meter.read(), time.monotonic() - began
+            await asyncio.sleep(2 * LATE_S)
+            last = await self._state(swarm)
+        counts = course.counts
+        self._judge(counts)
+        live = course.reached(clients + others, came)
+        stale = counts["stale"] + last["stale"]
+        self.goals += [
+            Goal("clients lost by an overloaded server", "", 0, counts["lost"] + last["lost"]),
+            Goal("clients of an overloaded server without a version a second old", "", 0, stale),
+            Goal("all that come to an overloaded server live after", "s", 10.0, live),
+        ]
+        return {
+            "clients": clients,
+            "others": others,
+            "all live, s": live,
+            "attempts": counts["attempts"],
+            "gave up": counts["unanswered"],
+            "lost": counts["lost"] + last["lost"],
+            "stale": stale,
+            "frames a client and second": round(counts["frames"] / (clients * lasted), 2),
+            "CPU, ms/s": used,
+        }
+
+    @contextlib.asynccontextmanager
+    async def _alone(self, clients: int) -> AsyncIterator[tuple[System, Swarm]]:
+        """Start a system of one server on one core, and clients that do not yet dial on another."""
         cores = sorted(os.sched_getaffinity(0))
         own, other = (cores[0], cores[1]) if len(cores) > 1 else (None, None)
         with _pinned(own):
@@ -578,21 +645,9 @@ class Scale:
             system = await start.__aenter__()
         try:
             async with swarming(system, clients, ALL, core=other) as swarm:
-                swarm.open(clients, SIZE.rate)
-                await swarm.reach(clients, SIZE.limit_s)
-                scene = Scene(system, swarm, Writer(system, swarm, 0.2), clients)
-                await asyncio.sleep(1)
-                killed = system.process(f"{WEBSOCKET}-1").pid
-                found = await self._loss(scene, f"after an outage of {clients}", clients, _kill)
-                pid = system.process(f"{WEBSOCKET}-1").pid or 0
-                found["new server, s of CPU"] = round(procfs.cost(pid).cpu, 2)
-                found["new server waited for a core, s"] = round(procfs.cost(pid).waited, 2)
-                assert pid != killed
+                yield system, swarm
         finally:
             await start.__aexit__(None, None, None)
-        if clients == 10_000:
-            self.goals.append(Goal("10,000 clients live after an outage", "s", 8.0, found["all lost and live, s"]))
-        return found
 
     @contextlib.asynccontextmanager
     async def _start(self, mode: str, servers: int | None = None) -> AsyncIterator[System]:
@@ -666,6 +721,7 @@ NAMES: Final = {
     "kill": "A server is killed",
     "drain": "A server is drained",
     "cut": "All connections are reset",
+    "overload": "A server alone is sent more than it can send",
 }
 
 
@@ -726,7 +782,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--hold", type=float, default=SIZE.hold_s, help="seconds with one update a second")
     arguments = options.parse_args(argv)
     curves = (SIZE.endpoints, SIZE.subscriptions, SIZE.of_servers, SIZE.outages)
-    steps = 3 * len(arguments.clients) + 8 + sum(map(len, curves))
+    steps = 3 * len(arguments.clients) + 9 + sum(map(len, curves))
     with tempfile.TemporaryDirectory(prefix="diem-scale-") as folder, Report(steps) as report:
         try:
             scale = Scale(Path(folder), report, arguments.only, arguments.clients, arguments.hold)

@@ -185,7 +185,7 @@ async def dial(
 
     Raises:
         OSError: the connection failed or was lost.
-        TimeoutError: the handshake took longer than 3 s.
+        TimeoutError: the handshake spent longer than 3 s.
         PeerNotAuthenticated: the answering peer did not prove the key.
         IncompatiblePeer: it shares no version of the internal protocol with this process.
         InvalidHandshake: the answer was not 101.
@@ -261,10 +261,10 @@ class LinkConnection(ClientConnection):
         Without a pause a process whose updates fill its core would do nothing else but one turn of the loop between
         two: a new client needs four. Meanwhile updates gather, of which only the latest are sent.
         """
-        took = monotonic() - began
-        if took > LONG_READ_S and not self.transport.is_closing():
+        spent = monotonic() - began
+        if spent > LONG_READ_S and not self.transport.is_closing():
             self.transport.pause_reading()
-            asyncio.get_running_loop().call_later(min(YIELD_SHARE * took, LONGEST_YIELD_S), self._resume)
+            asyncio.get_running_loop().call_later(min(YIELD_SHARE * spent, LONGEST_YIELD_S), self._resume)
 
     def _resume(self) -> None:
         if not self.transport.is_closing():

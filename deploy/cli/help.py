@@ -9,7 +9,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Run a system": {
         "up": "Start every process of a mode and keep them running; Ctrl-C stops them.",
         "status": "Show the processes that `diem up` runs, or those on several hosts, with their state.",
-        "top": "Show what runs, how fast, and what is wrong, every second until Ctrl-C.",
+        "top": "Show what runs, how fast, and what is wrong, every second until Ctrl-C, with curves of 15 minutes.",
         "doctor": "Check this machine: files, ports, limits, clock, certificates, Kafka, and what runs.",
         "why": "Explain why a client does not get updates of an endpoint: each hop, the cause, and what to do.",
         "scale": "Change the number of servers (of composites in mode xz).",

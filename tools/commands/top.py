@@ -37,7 +37,7 @@ def register(cli: typer.Typer) -> None:
 
 
 def top_command(*, state_dir: StateDirOption = DEFAULT_STATE_DIR) -> int:
-    """Show what runs, how fast, and what is wrong, every second until Ctrl-C, with curves of the last 15 minutes.
+    """Show what runs, how fast, and what is wrong, every second until Ctrl-C, with curves of 15 minutes.
 
     Where the output is not a terminal, print it once.
     """

@@ -23,7 +23,9 @@ LOAD = Scenario(seconds=3, clients=40, rate=100, tokens=True)
 RUNS = [
     replace(LOAD, mode="single", faults=("kill-data",), seed=11),
     pytest.param(replace(LOAD, mode="single", faults=("wipe-store",), seed=12), marks=in_cluster()),
-    replace(LOAD, mode="x-broadcast", nginx=False, faults=("kill-broadcast",), seed=13),
+    pytest.param(
+        replace(LOAD, mode="x-broadcast", nginx=False, faults=("kill-broadcast",), seed=13), marks=in_cluster()
+    ),
     pytest.param(replace(LOAD, mode="all-to-all", rate=60, faults=("kill-nginx",), seed=14), marks=in_cluster()),
 ]
 RUN_X = replace(LOAD, mode="x", servers=2, nginx=False, faults=(Random(X_SEED).choice(X_FAULTS),), seed=X_SEED)

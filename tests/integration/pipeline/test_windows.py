@@ -22,6 +22,7 @@ from learning.statistics.parsing import sequence_number
 from learning.statistics.reference import Arrival
 from learning.statistics.sampling import MAX_SUBSCRIPTIONS
 from learning.statistics.window import Window
+from tests.support.required import in_cluster
 from tests.support.spark_session import as_users_run
 from tests.support.traffic import BEGIN, MINUTE, Life, generated
 
@@ -126,6 +127,7 @@ def test_statistics_in_spark_equal_the_reference(warehouse: Warehouse, arrivals:
     ]
 
 
+@in_cluster("it takes 12 s of CPU time")
 def test_a_plan_from_statistics_of_spark_equals_that_from_events(warehouse: Warehouse, arrivals: list[Arrival]) -> None:
     window = WINDOWS[0]
     options = PlanOptions(servers=(2,), current_partitions=2, epsilon=0.3, hot_budget=0.0)

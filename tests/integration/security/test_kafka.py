@@ -41,10 +41,11 @@ from tests.support import sandbox
 from tests.support.fork_server import executing
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, PATIENCE_S
-from tests.support.required import unavailable
+from tests.support.required import in_cluster, unavailable
 from tests.support.running import ROOT, Running, running
 
 pytestmark = [
+    in_cluster("it takes 25 s of CPU time"),
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.xdist_group("attacks-on-kafka"),
     pytest.mark.takes(30),

@@ -16,6 +16,7 @@ from tests.e2e.axe import SIZES, nothing_is_found
 from tests.e2e.embedding import PNG
 from tests.e2e.page import MINUS, becomes, connected
 from tests.e2e.payloads import DOCUMENTS, SERIES, csv
+from tests.support.required import in_cluster
 from tests.support.running import ROOT, Running
 
 # The browser and the system are started once, by the worker that runs all of these.
@@ -302,6 +303,7 @@ async def test_a_large_document_is_bounded_and_its_differences_are_found(
     assert errors == []
 
 
+@in_cluster()
 async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, module_system: Running) -> None:
     kinds: dict[str, tuple[str, Any, Any]] = {
         "/axe/scores": (

@@ -13,6 +13,7 @@ from tests.e2e import small_market
 from tests.e2e.axe import SIZES, nothing_is_found
 from tests.e2e.page import MINUS, becomes, connected
 from tests.e2e.small_market import series, write
+from tests.support.required import in_cluster
 from tests.support.running import ROOT, Running, running
 
 # The browser and the system are started once, by the worker that runs all of these.
@@ -226,6 +227,7 @@ async def open_tall(browser: Browser, market: Running, size: ViewportSize) -> Pa
     return page
 
 
+@in_cluster()
 async def test_printouts_have_every_chart_and_no_text_of_a_chart_is_cut_off(browser: Browser, market: Running) -> None:
     for size in SIZES.values():
         page = await open_tall(browser, market, size)

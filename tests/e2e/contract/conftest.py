@@ -47,6 +47,7 @@ CASES = [
         edges=("composite-1", "composite-2"),
     ),
 ]
+IN_OTHERS = {"all-to-all", "z-composite"}
 NGINX = {"all-to-all", "x-broadcast"}
 """Those in which nginx stands in front, instead of a shared port."""
 
@@ -56,6 +57,8 @@ def marks(case: Case) -> list[pytest.MarkDecorator]:
     one_worker = [pytest.mark.xdist_group(f"contract-{case.name}"), pytest.mark.takes(20)]
     if "--clones" in case.options and case.mode == "z-client":
         one_worker.append(in_cluster("xz has clones, too"))
+    if case.mode in IN_OTHERS:
+        one_worker.append(in_cluster("its parts are in other modes, too"))
     return [*one_worker, needs_nginx] if case.mode in NGINX else one_worker
 
 

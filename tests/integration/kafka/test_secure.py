@@ -39,6 +39,7 @@ from tests.support.internal import http_client
 from tests.support.kafka_source import create_topic, produce, reading, table_of
 from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port
+from tests.support.required import in_cluster
 
 S = TypeVar("S", bound="Service")
 
@@ -141,7 +142,7 @@ class Bridge(Service):
 
 
 # One broker for all of them.
-pytestmark = pytest.mark.xdist_group("secure-kafka")
+pytestmark = [pytest.mark.xdist_group("secure-kafka"), in_cluster("it takes 15 s of CPU time")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -171,6 +171,7 @@ async def test_the_copied_code_shows_the_endpoint_on_a_page_of_its_own(browser: 
         await own.goto(f"{market.page}own.html")
 
 
+@in_cluster()
 async def test_ten_thousand_endpoints_are_searched_and_linked(browser: Browser, market: Running) -> None:
     await write(market, series("/my/needle", [3], start=small_market.midnight(), minutes=60))
     names = [f"/hay/{number:05}" for number in range(9_999)]
@@ -256,6 +257,7 @@ async def test_long_names_of_zones_are_whole_on_a_desktop(browser: Browser, mark
     assert await name.evaluate("(shown) => shown.scrollWidth <= shown.clientWidth")
 
 
+@in_cluster()
 async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, market: Running) -> None:
     page = await browser.new_page(reduced_motion="reduce")
     await page.goto(f"{market.page}?view=data&endpoint=/dam/prices/GR")

@@ -142,6 +142,7 @@ async def test_diem_up_of_the_installed_wheel_serves_its_page(diem: list[str | P
             await up.communicate()
 
 
+@in_cluster()
 def test_new_page_of_the_installed_wheel_has_the_sdk_beside_it(diem: list[str | Path], tmp_path: Path) -> None:
     for name in ("react", "plain"):
         command = [*diem, "new", "page", name, "--with", name]

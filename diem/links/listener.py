@@ -323,7 +323,7 @@ def _is_gone(connection: socket.socket) -> bool:
     return state[0] != _ESTABLISHED
 
 
-class Queue:
+class AcceptQueue:
     """The kernel's queue of ``listener``, as long as is accepted within :data:`QUEUED_S`."""
 
     def __init__(self, listener: socket.socket) -> None:
@@ -380,7 +380,7 @@ class BatchAcceptor:
         self._opening: dict[asyncio.Task[bool], None] = {}
         """Connections that are being opened, the oldest first."""
         self._pause: asyncio.TimerHandle | None = None
-        self._queue = Queue(listener)
+        self._queue = AcceptQueue(listener)
         self._unregister = None if tls is None else metrics.register(lambda: self._samples(tls))
         self._start()
 

@@ -14,8 +14,8 @@ from diem.links.listener import (
     MEASURED_S,
     QUEUED_S,
     SHORTEST_QUEUE,
+    AcceptQueue,
     BatchAcceptor,
-    Queue,
 )
 from diem.process.listeners import BACKLOG, bind
 from tests.support.patience import until
@@ -88,7 +88,7 @@ async def test_the_queue_is_as_long_as_is_accepted_in_time_until_it_is_empty(
     now = 0.0
     monkeypatch.setattr("diem.links.listener.monotonic", lambda: now)
     counted = Listener(listener)
-    queue = Queue(counted)  # type: ignore[arg-type]  # it has what is needed
+    queue = AcceptQueue(counted)  # type: ignore[arg-type]  # it has what is needed
     for second in range(4):
         now = second * MEASURED_S
         queue.accepted += 100

@@ -16,9 +16,10 @@ from tests.e2e.test_page_kinds import write
 from tests.support.guides import blocks
 from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.required import in_cluster
 from tests.support.running import ROOT, Running, running
 
-pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [in_cluster("it takes 5 s of CPU time"), pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 GUIDE: Final = ROOT / "docs" / "guide" / "front-end.md"
 DOCUMENTED_CONFIG: Final = "http://localhost:8080/config.json"

@@ -9,8 +9,9 @@ from playwright.async_api import Browser, expect
 
 from tests.support.guides import ROOT, walking
 from tests.support.ports import free_port
+from tests.support.required import in_cluster
 
-pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [in_cluster("it takes 5 s of CPU time"), pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
 
 GUIDE: Final = ROOT / "docs" / "guide" / "live-updates-for-your-api.md"
 

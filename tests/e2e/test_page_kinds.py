@@ -21,6 +21,7 @@ from tests.support.running import ROOT, Running
 
 # The browser and the system are started once, by the worker that runs all of these.
 pytestmark = [
+    in_cluster("it takes 5 s of CPU time"),
     pytest.mark.chromium,
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.xdist_group("page-kinds"),
@@ -303,7 +304,6 @@ async def test_a_large_document_is_bounded_and_its_differences_are_found(
     assert errors == []
 
 
-@in_cluster()
 async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, module_system: Running) -> None:
     kinds: dict[str, tuple[str, Any, Any]] = {
         "/axe/scores": (

@@ -10,10 +10,12 @@ from playwright.async_api import Browser, Page, expect
 from tests.e2e import small_market
 from tests.e2e.page import DASH, MINUS, becomes, connected
 from tests.e2e.small_market import write
+from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
 # The browser and the system are started once, by the worker that runs all of these.
 pytestmark = [
+    in_cluster("it takes 5 s of CPU time"),
     pytest.mark.chromium,
     pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.xdist_group("page-views"),

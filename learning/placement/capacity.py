@@ -238,7 +238,7 @@ def place_within(problem: Problem, near: Parts, leaves: int) -> Parts | None:
     for filled, most, client, endpoint in zip(use.filled, use.limits, use.of_client, use.of_endpoint, strict=True):
         # What servers use besides, for hot endpoints or without any: about the same on all.
         rest = (filled * most - client * clients - part_loads(endpoint, at, servers)).mean()
-        limits.append(exact.Limit(client * _client_unit(problem), endpoint, most - rest))
+        limits.append(exact.ServerLimit(client * _client_unit(problem), endpoint, most - rest))
     cold = np.where(near < 0, near, 0).astype(np.int32)
     return exact.solve_within(problem.backend, load, cold, use.server_of, limits)
 

@@ -26,7 +26,7 @@ FEASIBLE: Final = 1e-6
 """HiGHS' tolerance of constraints, by which loads stay below their limit."""
 
 
-class Limit(NamedTuple):
+class ServerLimit(NamedTuple):
     """A resource: a server uses ``of_weight`` times the weight of the sets that need it, and that of its endpoints."""
 
     of_weight: float
@@ -70,7 +70,7 @@ class _Program(NamedTuple):
         return cls(vertices, sets, alone, x, z, [(met, -np.inf, 0), (once, 1, 1)])
 
     def solve(
-        self, load: Floats, cold: Parts, server: Parts, limits: Sequence[Limit], cost: Floats, **options: float
+        self, load: Floats, cold: Parts, server: Parts, limits: Sequence[ServerLimit], cost: Floats, **options: float
     ) -> Parts | None:
         """Return a leaf for every endpoint such that each server keeps ``limits``; ``server`` is that of each leaf."""
         (count, servers), size = self.x.shape, self.x.size + self.z.size
@@ -94,7 +94,7 @@ class _Program(NamedTuple):
             part[members] = leaves[lpt(load[members], leaves.size)]
         return part
 
-    def _constraint(self, limit: Limit) -> Any:  # noqa: ANN401  # as SciPy takes them
+    def _constraint(self, limit: ServerLimit) -> Any:  # noqa: ANN401  # as SciPy takes them
         most = np.maximum(limit.most, 1e-300)
         of_vertex = limit.of_endpoint[self.vertices] + limit.of_weight * self.alone
         of_set = limit.of_weight * self.sets.weights
@@ -116,11 +116,13 @@ def solve(backend: Backend, load: Floats, cold: Parts, view: View) -> Parts | No
         return None
     weights = program.sets.weights / max(int(program.sets.weights.sum()), 1)
     cost = np.concatenate([np.zeros(program.x.size), np.repeat(weights, view.servers)])
-    limits = [Limit(0.0, load, view.max_load)]
+    limits = [ServerLimit(0.0, load, view.max_load)]
     return program.solve(load, cold, view.server, limits, cost, node_limit=MAX_NODES, mip_rel_gap=0)
 
 
-def solve_within(backend: Backend, load: Floats, cold: Parts, server: Parts, limits: Sequence[Limit]) -> Parts | None:
+def solve_within(
+    backend: Backend, load: Floats, cold: Parts, server: Parts, limits: Sequence[ServerLimit]
+) -> Parts | None:
     """Return a leaf for every endpoint such that servers keep ``limits``; hot ones (``cold`` is negative) stay so.
 
     ``server`` is that of each leaf. None if there are too many endpoints or sets, or none was found with

@@ -2,11 +2,8 @@
 
 ``BatchAcceptor`` accepts some connections in each turn of the loop; the others wait in the kernel's queue. So the rate
 of new clients follows from what one costs and from the time that other work leaves: after an outage they have the whole
-core, beside updates that would fill it a third (``LinkConnection.yield_after``), and delay others' updates by a batch
-in each turn at most. libuv would accept one a turn, of which there are few where other work fills them: thousands,
-perhaps a writer among them, would wait for minutes. The queue is as long as is accepted within some seconds: with a
-longer one, an overloaded process would serve clients that are about to give up. Those beyond it try again, by TCP, at
-no cost.
+core, and delay others' updates by a batch in each turn at most. libuv would accept one a turn, of which there are few
+where other work fills them: thousands, perhaps a writer among them, would wait for minutes.
 """
 
 import asyncio
@@ -18,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from time import monotonic
 from typing import Final, Protocol, cast, runtime_checkable
 
 import structlog
@@ -32,7 +28,6 @@ from websockets.typing import Subprotocol
 from diem.links.connection import CLOSE_TIMEOUT_S, HIGH_WATER_BYTES, SILENT_LOGGER, Connection
 from diem.links.handshakes import HandshakeEnd, HandshakeLimiter
 from diem.process import metrics, security_log
-from diem.process.listeners import BACKLOG
 from diem.process.metrics import Sample
 from diem.process.security_log import SecurityEvent
 from diem.process.tls import ServerTls
@@ -246,11 +241,6 @@ ACCEPT_BATCH: Final = 64
 """Connections accepted per turn of the loop: 20 ms of work if all are clients that connect and subscribe."""
 TLS_BATCH: Final = 16
 """The same with TLS, whose handshake takes 1 to 3 ms."""
-QUEUED_S: Final = 3.0
-"""Longest wait in the kernel's queue, of the 10 s that a client waits for its ``welcome``."""
-SHORTEST_QUEUE: Final = 2 * ACCEPT_BATCH
-MEASURED_S: Final = 1.0
-"""Time over which the rate of accepting is measured."""
 EXHAUSTED_PAUSE_S: Final = 1.0
 """Pause of accepting when out of file descriptors or buffers."""
 BUSY_PAUSE_S: Final = 0.005
@@ -323,39 +313,6 @@ def _is_gone(connection: socket.socket) -> bool:
     return state[0] != _ESTABLISHED
 
 
-class AcceptQueue:
-    """The kernel's queue of ``listener``, as long as is accepted within :data:`QUEUED_S`."""
-
-    def __init__(self, listener: socket.socket) -> None:
-        self.accepted = 0
-        """Connections since the begin of a measurement."""
-        self._listener = listener
-        self._length = BACKLOG
-        self._since: float | None = None
-        """Begin of the measurement of the rate; None while the queue was empty at last."""
-
-    def emptied(self) -> None:
-        """Note that nobody waits."""
-        self._since = None
-        self._bound(BACKLOG)
-
-    def left_some(self) -> None:
-        """Note that others may wait after a batch."""
-        now = monotonic()
-        if self._since is not None and now - self._since < MEASURED_S:
-            return
-        if self._since is not None:
-            self._bound(round(self.accepted / (now - self._since) * QUEUED_S))
-        self._since, self.accepted = now, 0
-
-    def _bound(self, length: int) -> None:
-        length = min(max(length, SHORTEST_QUEUE), BACKLOG)
-        if length != self._length:
-            self._length = length
-            # Of a socket that listens already, it changes the bound alone.
-            self._listener.listen(length)
-
-
 class BatchAcceptor:
     """Accepts connections on ``listener``, a listening non-blocking socket, until :meth:`stop`; it stays open.
 
@@ -380,7 +337,6 @@ class BatchAcceptor:
         self._opening: dict[asyncio.Task[bool], None] = {}
         """Connections that are being opened, the oldest first."""
         self._pause: asyncio.TimerHandle | None = None
-        self._queue = AcceptQueue(listener)
         self._unregister = None if tls is None else metrics.register(lambda: self._samples(tls))
         self._start()
 
@@ -410,7 +366,6 @@ class BatchAcceptor:
             try:
                 connection, name = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                self._queue.emptied()
                 return
             except OSError as error:
                 if error.errno not in {*_EXHAUSTED, _PAUSED}:
@@ -425,20 +380,16 @@ class BatchAcceptor:
                 left -= 1
                 continue
             left -= _GONE_IN_BATCH
-            self._queue.accepted += 1
-            self._begin(connection, str(name[0]) if isinstance(name, tuple) else "")
-        self._queue.left_some()
-
-    def _begin(self, connection: socket.socket, address: str) -> None:
-        if self._tls is not None and not self._may_begin(address):
-            connection.close()
-            return
-        connection.setblocking(False)
-        if connection.family is not socket.AF_UNIX:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        opening = self._loop.create_task(self._open(connection))
-        self._opening[opening] = None
-        opening.add_done_callback(partial(self._opened, connection, address))
+            address = str(name[0]) if isinstance(name, tuple) else ""
+            if self._tls is not None and not self._may_begin(address):
+                connection.close()
+                continue
+            connection.setblocking(False)
+            if connection.family is not socket.AF_UNIX:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opening = self._loop.create_task(self._open(connection))
+            self._opening[opening] = None
+            opening.add_done_callback(partial(self._opened, connection, address))
 
     def _pause_for(self, seconds: float) -> None:
         self._loop.remove_reader(self._listener)

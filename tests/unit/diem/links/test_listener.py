@@ -9,15 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from diem.links import listener as listener_module
-from diem.links.listener import (
-    ACCEPT_BATCH,
-    MEASURED_S,
-    QUEUED_S,
-    SHORTEST_QUEUE,
-    AcceptQueue,
-    BatchAcceptor,
-)
-from diem.process.listeners import BACKLOG, bind
+from diem.links.listener import ACCEPT_BATCH, BatchAcceptor
+from diem.process.listeners import bind
 from tests.support.patience import until
 
 
@@ -38,11 +31,6 @@ class Listener:
         self.inner = inner
         self.failures = list(failures)
         self.accepts = 0
-        self.queues: list[int] = []
-
-    def listen(self, length: int) -> None:
-        self.queues.append(length)
-        self.inner.listen(length)
 
     def fileno(self) -> int:
         return self.inner.fileno()
@@ -80,24 +68,6 @@ async def test_many_that_wait_are_accepted_in_one_turn_and_a_bounded_number(list
     acceptor.stop()
     for client in clients:
         client.close()
-
-
-async def test_the_queue_is_as_long_as_is_accepted_in_time_until_it_is_empty(
-    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 0.0
-    monkeypatch.setattr("diem.links.listener.monotonic", lambda: now)
-    counted = Listener(listener)
-    queue = AcceptQueue(counted)  # type: ignore[arg-type]  # it has what is needed
-    for second in range(4):
-        now = second * MEASURED_S
-        queue.accepted += 100
-        queue.left_some()
-    assert counted.queues == [100 / MEASURED_S * QUEUED_S]
-    now += MEASURED_S
-    queue.left_some()
-    queue.emptied()
-    assert counted.queues[1:] == [SHORTEST_QUEUE, BACKLOG]
 
 
 async def test_clients_that_gave_up_in_the_queue_are_closed_unserved_beside_a_batch_of_others(

@@ -202,7 +202,7 @@ class Records:
 
     def _deletion(self, record: ConsumerRecord) -> bytes | None:
         """Return the update of a deletion in its tombstone; None if it has none, so that it is a position only."""
-        value = next((value for name, value in record.headers if name == GONE_HEADER), None)
+        value = _header(record, GONE_HEADER)
         key = record.key
         valid = (
             value is not None and key is not None and self._prefix(key) and update.version_of(key, value) is not None
@@ -256,16 +256,19 @@ def noting_traces(
 
 def _traced(record: ConsumerRecord) -> tuple[bytes, int, str] | None:
     """Return endpoint, version and context of a traced update; None of any other record."""
-    key, value = record.key, record.value
-    context = next((value for name, value in record.headers if name == TRACE_HEADER), None)
+    key, value, context = record.key, record.value, _header(record, TRACE_HEADER)
     if context is None or key is None or value is None or not _is_endpoint(key):
         return None
     version = update.version_of(key, value)
     return None if version is None else (key, version, context.decode(errors="replace"))
 
 
+def _header(record: ConsumerRecord, wanted: str) -> bytes | None:
+    return next((value for name, value in record.headers if name == wanted), None)
+
+
 def _proof_of(record: ConsumerRecord) -> LogProof | None:
-    value = next((value for name, value in record.headers if name == LOG_HEADER), None)
+    value = _header(record, LOG_HEADER)
     return None if value is None else watermark.decode_proof(value)
 
 

@@ -1,6 +1,7 @@
 /** The curve of a figure over the last quarter of an hour, as inline SVG from 0 to its greatest value. */
 
-const SVG = "http://www.w3.org/2000/svg";
+import { make } from "./svg.ts";
+
 const SPAN_MS = 15 * 60_000;
 /** Samples further apart than this are not joined: the machine was asleep. */
 const GAP_MS = 30_000;
@@ -36,11 +37,9 @@ export function drawCurve(root: HTMLElement, title: string, points: readonly Poi
   const [least, most] = [Math.min(...values), Math.max(...values)];
   let path = root.querySelector("path");
   if (!path) {
-    const svg = document.createElementNS(SVG, "svg");
-    svg.setAttribute("viewBox", `0 0 ${WIDTH} ${HEIGHT}`);
-    svg.setAttribute("preserveAspectRatio", "none");
-    svg.setAttribute("role", "img");
-    path = svg.appendChild(document.createElementNS(SVG, "path"));
+    const svg = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" });
+    path = make("path") as SVGPathElement;
+    svg.append(path);
     root.append(svg);
   }
   path.setAttribute("d", curvePath(points, now, Math.max(full, most)));

@@ -2,8 +2,8 @@
 
 import { layOut, type Box, type Layout } from "./layout.ts";
 import type { Diagram, Level, Link, Node } from "./status.ts";
+import { make } from "./svg.ts";
 
-const SVG = "http://www.w3.org/2000/svg";
 /** Symbols of 12 by 12, around the origin. */
 const SYMBOLS: Record<Level, string> = {
   ok: "M-4 0A4 4 0 1 1 4 0A4 4 0 1 1 -4 0Z",
@@ -110,12 +110,6 @@ function stems({ stages, nodes, links: all }: Diagram, layout: Layout): SVGEleme
 function mark(path: SVGElement, flows: boolean, control: boolean): void {
   path.dataset.flows = String(flows);
   path.dataset.control = String(control);
-}
-
-function make(tag: string, attributes: Record<string, string | number>): SVGElement {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  return element;
 }
 
 function text(content: string, className: string, x: number, y: number): SVGElement {

@@ -185,7 +185,7 @@ async def dial(
 
     Raises:
         OSError: the connection failed or was lost.
-        TimeoutError: the handshake spent longer than 3 s.
+        TimeoutError: the handshake took longer than 3 s.
         PeerNotAuthenticated: the answering peer did not prove the key.
         IncompatiblePeer: it shares no version of the internal protocol with this process.
         InvalidHandshake: the answer was not 101.

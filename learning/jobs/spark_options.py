@@ -178,7 +178,7 @@ def _collector(master: str, given: list[str]) -> list[str]:
     # G1 marks and refines beside the tasks, for short pauses: 2 of 30 s of CPU time of a small run. Classes of a run
     # fill 150 MB; from 21 MB on, their growth would begin a collection.
     name = "Serial" if _cores(master) <= _SERIAL_CORES else "Parallel"
-    is_given = any(map(_COLLECTOR.search, (*given, *(os.environ.get(name, "") for name in _JAVA_VARIABLES))))
+    is_given = any(map(_COLLECTOR.search, (*given, *(os.environ.get(each, "") for each in _JAVA_VARIABLES))))
     return ["-XX:MetaspaceSize=256m", *([] if is_given else [f"-XX:+Use{name}GC"])]
 
 

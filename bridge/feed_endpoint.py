@@ -1,4 +1,4 @@
-"""Feed endpoint of a bridge: serves one reader at a time (docs/protocol.md section 2.4)."""
+"""Feed endpoint of a bridge: serves one reader at a time (docs/internals.md section 2.3)."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Group membership of a bridge, without fetching (docs/protocol.md section 3, ADR 8).
+"""Group membership of a bridge, without fetching (docs/internals.md section 3, ADR 8).
 
 A separate consumer reads the records, so they keep flowing during a rebalance, and no position ever comes from a
 committed offset. :class:`GroupConsumer` is one membership from join to leave; :class:`Membership` keeps the bridge in

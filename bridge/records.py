@@ -1,4 +1,4 @@
-"""Validates, conflates and encodes the records of one partition as frames of a feed (docs/protocol.md section 3).
+"""Validates, conflates and encodes the records of one partition as frames of a feed (docs/internals.md section 3).
 
 The loop runs for every update of the system, so its checks are inlined copies of
 :func:`diem.protocol.update.version_of` and :func:`diem.protocol.endpoints.check`; tests compare them.

@@ -1,4 +1,4 @@
-"""The metadata service: publishes the owner of each endpoint to clients and proxies (docs/protocol.md section 4).
+"""The metadata service: publishes the owner of each endpoint to clients and proxies (docs/internals.md section 4).
 
 It is stateless. The partition of an endpoint comes from the map in Kafka, the owner of a partition from the consumer
 group of each clone. So any number of instances agree, and a new one is up to date within a second or two. While a group

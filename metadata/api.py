@@ -1,4 +1,4 @@
-"""``POST /v1/locate`` on the public listener: access, rate limit and answer (docs/protocol.md section 4)."""
+"""``POST /v1/locate`` on the public listener: access, rate limit and answer (docs/protocol.md section 3)."""
 
 import asyncio
 import math

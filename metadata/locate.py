@@ -1,4 +1,4 @@
-"""Locate requests and their answers: the servers of endpoints (docs/protocol.md section 4). No I/O."""
+"""Locate requests and their answers: the servers of endpoints (docs/protocol.md section 3). No I/O."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Snapshot feed for proxies: the whole snapshot, by GET and by push (docs/protocol.md section 4)."""
+"""Snapshot feed for proxies: the whole snapshot, by GET and by push (docs/internals.md section 4)."""
 
 from typing import Final
 

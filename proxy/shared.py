@@ -1,6 +1,6 @@
 """One link to each server for all clients; its updates are fanned out here.
 
-The rules of docs/protocol.md section 4 apply. They were model-checked together: change none of them alone.
+The rules of docs/internals.md section 4 apply. They were model-checked together: change none of them alone.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""A client of the metadata service's internal listener: the partition map, and plans (docs/protocol.md section 4)."""
+"""A client of the metadata service's internal listener: partition map and plans (docs/internals.md sections 4, 5)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """From the table of modes (``diem.process.modes``) and options to processes with ports and settings; pure.
 
-Ports are those of docs/protocol.md section 7.
+Ports are those of docs/protocol.md section 4.
 
 Reading order: ``model``, ``options`` (the request) with ``public_address`` and ``access`` (who clients are), ``slots``
 (which processes), ``ports``, ``kafka_users`` (of local brokers), ``compose`` (settings of each process). The other

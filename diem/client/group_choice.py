@@ -1,4 +1,4 @@
-"""The choice of a group of servers by the metadata service (docs/protocol.md section 4)."""
+"""The choice of a group of servers by the metadata service (docs/protocol.md section 3)."""
 
 import contextlib
 import random

@@ -159,7 +159,7 @@ ServerSelector = Callable[[], Awaitable[str]]
 
 
 def new_identity() -> str:
-    """Return a random identity of a client, for all its connections (docs/protocol.md section 8)."""
+    """Return a random identity of a client, for all its connections (docs/protocol.md section 1)."""
     return token_hex(16)
 
 

@@ -1,4 +1,4 @@
-"""The client of mode z-client: a connection to each server of a subscribed endpoint (docs/protocol.md 4.2)."""
+"""The client of mode z-client: a connection to each server of a subscribed endpoint (docs/protocol.md 3.2)."""
 
 import asyncio
 import contextlib

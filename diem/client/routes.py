@@ -1,4 +1,4 @@
-"""Routing of an endpoint to its server in a group, by servers' answers (docs/protocol.md section 4.2).
+"""Routing of an endpoint to its server in a group, by servers' answers (docs/protocol.md section 3.2).
 
 Pure: subscribing and unsubscribing are functions of the caller.
 """

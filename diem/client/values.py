@@ -1,4 +1,4 @@
-"""Values of endpoints by kind, from updates and from answers of ``GET /v1/data`` (docs/protocol.md section 6.1).
+"""Values of endpoints by kind, from updates and from answers of ``GET /v1/data`` (docs/protocol.md section 2.1).
 
 | kind | value |
 |---|---|

@@ -1,6 +1,7 @@
 """State of a feed's reader: the retained update of every endpoint and its position in every stream.
 
-The rules are those of docs/protocol.md sections 1 and 2. They were model-checked as a whole: change them as a whole.
+The rules are those of docs/protocol.md section 1 and docs/internals.md section 2. They were model-checked as a whole:
+change them as a whole.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

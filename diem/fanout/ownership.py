@@ -1,6 +1,6 @@
 """Ownership of endpoints by one server of a group, and the resulting ``moved`` messages.
 
-See docs/protocol.md sections 2 to 5.
+See docs/internals.md sections 2 to 5.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

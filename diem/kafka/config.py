@@ -1,6 +1,6 @@
 """Configuration: the cluster, the connection to it, and the names and sizes of our topics and groups.
 
-Names are those of docs/protocol.md section 3; :class:`KafkaSettings` reads ``DIEM_KAFKA_*``.
+Names are those of docs/internals.md section 3; :class:`KafkaSettings` reads ``DIEM_KAFKA_*``.
 """
 
 import contextlib

@@ -30,7 +30,7 @@ CONSUMER: Final[dict[str, Any]] = {
     "fetch_max_wait_ms": 500,
     "request_timeout_ms": 4000,
 }
-"""Settings of the consumer (docs/protocol.md section 3)."""
+"""Settings of the consumer (docs/internals.md section 3)."""
 REQUEST_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 15.0
 POLL_MS: Final = 1000

@@ -1,4 +1,4 @@
-"""Configuration of the topics (docs/protocol.md section 3): plain values, importable without a Kafka client."""
+"""Configuration of the topics (docs/internals.md section 3): plain values, importable without a Kafka client."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -27,7 +27,7 @@ UPDATES_CONFIG: Final[Mapping[str, str]] = {
     # The publisher's compression: a recompressing broker may use a codec that some reader lacks.
     "compression.type": "producer",
 }
-"""Settings of each of our topics (docs/protocol.md section 3); ``min.insync.replicas`` follows the replication."""
+"""Settings of each of our topics (docs/internals.md section 3); ``min.insync.replicas`` follows the replication."""
 TRAFFIC_PARTITIONS: Final = 12
 TRAFFIC_BATCH_BYTES: Final = 256 * 1024
 TRAFFIC_CONFIG: Final[Mapping[str, str]] = {

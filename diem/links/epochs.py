@@ -24,7 +24,7 @@ class EpochGuard:
         """Return whether to use a map of this epoch from now on; ``now`` is monotonic seconds.
 
         A map with another P of the hash is a new one, not an older one: P changes only when the topics are created
-        again (docs/protocol.md section 3).
+        again (docs/internals.md section 3).
         """
         if epoch < self._epoch and partitions == self._partitions:
             # A client that polls rarely does not know the maps between two answers.

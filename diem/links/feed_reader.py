@@ -1,4 +1,4 @@
-"""Reads a feed (docs/protocol.md section 2): one link at a time, resumed at the reader's own positions."""
+"""Reads a feed (docs/internals.md section 2): one link at a time, resumed at the reader's own positions."""
 
 from collections.abc import Sequence
 from pathlib import Path

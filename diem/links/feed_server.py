@@ -1,4 +1,4 @@
-"""Serves a change map as a feed (docs/protocol.md section 2), with a cursor per reader instead of a queue or window."""
+"""Serves a change map as a feed (docs/internals.md section 2), with a cursor per reader, no queue or window."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Reports the watched endpoints of a server to the Data Service (docs/protocol.md section 2.6)."""
+"""Reports the watched endpoints of a server to the Data Service (docs/internals.md section 2.4)."""
 
 import asyncio
 from collections.abc import Sequence

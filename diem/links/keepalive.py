@@ -21,7 +21,7 @@ SILENCE_TIMEOUT_S: Final = 5.0
 
 
 class LinkMonitor:
-    """Pings internal links every 2 s and cuts them after 5 s of silence (docs/protocol.md section 2).
+    """Pings internal links every 2 s and cuts them after 5 s of silence (docs/internals.md section 2).
 
     Call :meth:`tick` once a second, or use :meth:`run`.
 

@@ -126,7 +126,7 @@ def is_in(address: str, networks: Sequence[Network]) -> bool:
 
 
 def check_bind(host: str, *, authenticated: bool, what: str) -> None:
-    """Refuse to open the listener ``what`` beyond this machine without authentication (docs/protocol.md section 7).
+    """Refuse to open the listener ``what`` beyond this machine without authentication (docs/protocol.md section 4).
 
     Raises:
         RefusedBind: ``host`` is not a loopback address, and ``authenticated`` is False.

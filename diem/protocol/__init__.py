@@ -1,4 +1,4 @@
-"""The protocols of docs/protocol.md as bytes and values; pure, and the same on both sides of each link.
+"""The protocols of docs/protocol.md and docs/internals.md as bytes and values; pure, the same on both sides of a link.
 
 Reading order: ``endpoints`` (names), ``codes`` (close and error codes), ``messages`` (the client protocol),
 ``media_types`` (kinds of data), ``update`` (the update record), ``frames`` (WebSocket frames, built once or passed on),

@@ -1,4 +1,4 @@
-"""Partition owners, as published by the metadata service (docs/protocol.md section 4)."""
+"""Partition owners, as published by the metadata service (docs/internals.md section 4)."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple

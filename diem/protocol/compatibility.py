@@ -1,6 +1,6 @@
 """Versions of the internal protocol: feeds, links of proxies, the watch, REST of internal listeners, the map; pure.
 
-Both ends of a connection announce their versions with the proof of the key (docs/protocol.md section 7.2). The version
+Both ends of a connection announce their versions with the proof of the key (docs/internals.md section 1.2). The version
 is increased by changes that peers of earlier releases cannot ignore; ``OURS.oldest`` when support for those releases
 ends.
 """

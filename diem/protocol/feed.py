@@ -1,4 +1,4 @@
-"""The feed protocol ``diem.feed.v1`` (docs/protocol.md section 2) as bytes: control messages in JSON, batches binary.
+"""The feed protocol ``diem.feed.v1`` (docs/internals.md section 2) as bytes: control messages in JSON, batches binary.
 
 A batch is ``name length (u16), name, next (u64)`` and then, until its end, records of ``sequence (u64),
 endpoint length (u16), version (u64), kind (u8), value length (u32), endpoint, value``; all numbers are big-endian.

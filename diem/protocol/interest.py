@@ -1,4 +1,4 @@
-"""The protocol ``diem.interest.v1`` (docs/protocol.md section 2.6): which endpoints are watched at a server. Pure.
+"""The protocol ``diem.interest.v1`` (docs/internals.md section 2.4): which endpoints are watched at a server. Pure.
 
 The Data Service sends ``prefixes``, upon which a server sends all watched endpoints below them, and from then on the
 differences, in messages of at most :data:`MAX_NAMES` names.

@@ -76,7 +76,7 @@ class Subscribe(NamedTuple):
     endpoints: dict[str, int]
     rejected: Mapping[str, Refusal] = MappingProxyType({})
     client: str | None = None
-    """The client's random id, with its first request, if ``welcome`` announces the recording of traffic (section 8)."""
+    """The client's random id, with its first request, if ``welcome`` announces the recording of traffic."""
     data: bool = False
     """True to request updates with data, if ``welcome`` offers it."""
 

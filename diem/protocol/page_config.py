@@ -1,4 +1,4 @@
-"""Addresses that ``/config.json`` names to clients (docs/protocol.md section 6)."""
+"""Addresses that ``/config.json`` names to clients (docs/protocol.md section 2)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self

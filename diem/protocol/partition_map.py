@@ -1,4 +1,4 @@
-"""The partition map: the partition of every endpoint, and its moves to other partitions (docs/protocol.md section 5).
+"""The partition map: the partition of every endpoint, and its moves to other partitions (docs/internals.md section 5).
 
 An endpoint without an entry is in the partition of Kafka's own partitioner. All rules apply to the state as read,
 because a reader may see only the newest record of every key of the map's topic.
@@ -25,7 +25,7 @@ START_KEY: Final = b"start"
 ACK_PREFIX: Final = b"ack/"
 """Prefix of the keys of acknowledgements, which report the epoch read by a process."""
 PUBLISHER_ACK: Final = ACK_PREFIX + b"publisher"
-"""Key of the publisher's acknowledgement: the log has everything required by the epoch (docs/protocol.md section 5)."""
+"""Key of the publisher's acknowledgement: the log has all required by the epoch (docs/internals.md section 5)."""
 MAX_PARTITIONS: Final = 10_000
 MAX_UNKNOWN_BYTES: Final = 64 * 1024
 """Limit of the names in one acknowledgement, half of the topic's limit; the next one has the rest."""

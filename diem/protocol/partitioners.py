@@ -26,7 +26,7 @@ def murmur2(key: bytes) -> int:
 
 
 def partition_of(key: bytes, count: int) -> int:
-    """Return the partition of ``key`` in a topic of ``count`` partitions (docs/protocol.md section 3)."""
+    """Return the partition of ``key`` in a topic of ``count`` partitions (docs/internals.md section 3)."""
     return (murmur2(key) & 0x7FFFFFFF) % count
 
 

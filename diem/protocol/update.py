@@ -130,7 +130,7 @@ def prefix_of(endpoint: bytes) -> bytes:
 def version_of(endpoint: bytes, value: bytes) -> int | None:
     """Return the version in an update ``value``; None if it is no valid update of ``endpoint``.
 
-    The part after the version is trusted (docs/protocol.md section 3).
+    The part after the version is trusted (docs/internals.md section 3).
     """
     prefix = prefix_of(endpoint)
     if not value.startswith(prefix) or len(value) > (MAX_RECORD_BYTES if has_data(endpoint, value) else MAX_BYTES):

@@ -1,4 +1,4 @@
-"""Watermarks of the publisher, and positions in a log proved complete by them (docs/protocol.md section 3).
+"""Watermarks of the publisher, and positions in a log proved complete by them (docs/internals.md section 3).
 
 A log may be truncated at its beginning (retention, DeleteRecords), or lose its end (an unclean election, a restored
 broker) and grow again. Only its writer knows, so each watermark states the contents of the log, and a position the

@@ -1,4 +1,4 @@
-"""Plans over REST, behind the internal listener, which authenticates (docs/protocol.md section 4).
+"""Plans over REST, behind the internal listener, which authenticates (docs/internals.md section 5).
 
 Separate from ``main``, its only importer, as this package's only part that depends on HTTP.
 """

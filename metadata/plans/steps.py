@@ -1,7 +1,7 @@
 """The steps of a migration, a pure function of the map's topic: any instance can continue it.
 
 PREPARE ends with the publisher's acknowledgement, MOVE after a fixed time, RETIRE with another acknowledgement; then
-every endpoint has a single home (docs/protocol.md section 5). There is no other state, so a crash is only a delay.
+every endpoint has a single home (docs/internals.md section 5). There is no other state, so a crash is only a delay.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""The Broadcast node without its sockets: applies one feed and serves it again (docs/protocol.md section 2)."""
+"""The Broadcast node without its sockets: applies one feed and serves it again (docs/internals.md section 2)."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Channel on which servers report what is watched at them (docs/protocol.md section 2.6): sources poll it."""
+"""Channel on which servers report what is watched at them (docs/internals.md section 2.4): sources poll it."""
 
 import asyncio
 from collections.abc import Iterable

@@ -218,7 +218,7 @@ class WebSocketServer:
     def why_not_ready(self) -> str | None:
         """Return the reason why the server is not ready, None when it is; lag or a lost feed are none.
 
-        See docs/protocol.md section 7.
+        See docs/protocol.md section 4.
         """
         if self.edge.draining:
             return "draining"

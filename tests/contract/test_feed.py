@@ -1,4 +1,4 @@
-"""The feed protocol of docs/protocol.md section 2, for every feed."""
+"""The feed protocol of docs/internals.md section 2, for every feed."""
 
 import asyncio
 import contextlib

@@ -2,7 +2,7 @@
 It may be about to stop: then others own its partitions, and it sends its clients there, and delivers as before.
 
 The publisher's backlog, the steps of a move, the server with its hub, and the sessions are the real ones; the log is a
-list of records for each partition, and the bridge is what docs/protocol.md section 2 says of one. Nobody may miss an
+list of records for each partition, and the bridge is what docs/internals.md section 2 says of one. Nobody may miss an
 update: once all was read, every subscriber that can be written to has the latest version, or was sent a ``resync``. And
 no connection sees an older version of an endpoint after a newer one.
 """

@@ -118,7 +118,7 @@ class Rule:
     name: str
     protects: str
     source: str
-    """Its explanation: a section of docs/protocol.md, of docs/reliability.md or of the thesis."""
+    """Its explanation: a section of docs/internals.md, of docs/reliability.md or of the thesis."""
     evaluate: Callable[[Facts], Judgement | None]
 
 

@@ -1,4 +1,4 @@
-"""Rules of clients: the options of our producer and consumers, and who may connect (docs/protocol.md section 7)."""
+"""Rules of clients: options of our producer and consumers, who may connect (docs/reliability.md 3.5, 5.2)."""
 
 import ipaddress
 from typing import Final, NamedTuple
@@ -52,7 +52,7 @@ CLIENTS: Final = (
     Rule("idempotence", "updates of an endpoint keep their order", "thesis 7.2, 4.10", idempotence),
     Rule("send timeout", "the loss of a broker does not fail sends", "reliability 5.2", send_timeout),
     Rule("commits", "progress is recorded only for what has been read", "thesis 7.2, 4.10", manual_commits),
-    Rule("start", "a new reader misses no updates", "protocol 3", start_position),
+    Rule("start", "a new reader misses no updates", "internals 3", start_position),
 )
 
 

@@ -111,7 +111,7 @@ def _name_some(partitions: list[str]) -> str:
 
 CURRENT_STATE: Final = (
     Rule("brokers", "the planned number of brokers may fail", "thesis 7.2", brokers_up),
-    Rule("topic", "updates can be written", "protocol 3", topic_exists),
+    Rule("topic", "updates can be written", "internals 3", topic_exists),
     Rule("leaders", "every partition can be written and read", "thesis 4.6", all_led),
     Rule("in sync", "the planned number of brokers may fail now", "thesis 4.6", replicas_in_sync),
     Rule("spread", "brokers share the work", "thesis 5.2", leaders_spread),

@@ -1,4 +1,4 @@
-"""Rules of our topics: log settings (docs/protocol.md section 3) and the number of partitions (thesis, section 5).
+"""Rules of our topics: log settings (docs/internals.md section 3) and the number of partitions (thesis, section 5).
 
 The equations are ``learning.sizing``'s. All partitions are assumed equally busy.
 """
@@ -91,11 +91,11 @@ def other_settings(facts: Facts) -> Judgement:
 
 
 LOG: Final = (
-    Rule("cleanup policy", "the latest update of every endpoint is kept", "protocol 3, thesis 4.5", cleanup_policy),
+    Rule("cleanup policy", "the latest update of every endpoint is kept", "internals 3, thesis 4.5", cleanup_policy),
     Rule("cleaner", "superseded updates are removed", "thesis 4.5", cleaner),
-    Rule("compaction pace", "a starting server is ready soon", "protocol 3, thesis 4.5", compaction_pace),
-    Rule("record size", "every update fits, and nothing much larger", "protocol 3", record_size),
-    Rule("other settings", "the topic has the tested settings", "protocol 3", other_settings),
+    Rule("compaction pace", "a starting server is ready soon", "internals 3, thesis 4.5", compaction_pace),
+    Rule("record size", "every update fits, and nothing much larger", "internals 3", record_size),
+    Rule("other settings", "the topic has the tested settings", "internals 3", other_settings),
 )
 
 
@@ -148,8 +148,8 @@ def record_times(facts: Facts) -> Judgement:
 
 
 SIDE_TOPICS: Final = (
-    Rule("hot and map", "hot updates and the partition map are kept", "protocol 3", side_topics),
-    Rule("record times", "a wrong clock does not stop updates", "protocol 3", record_times),
+    Rule("hot and map", "hot updates and the partition map are kept", "internals 3", side_topics),
+    Rule("record times", "a wrong clock does not stop updates", "internals 3", record_times),
 )
 
 

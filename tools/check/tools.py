@@ -47,7 +47,7 @@ def recreate_topics(facts: Facts, brokers: int, *options: str) -> tuple[str, tup
     """Return how to recreate our topics, in words and as lines; ``brokers`` is for a cluster started by ``diem up``.
 
     No update is lost: the publisher detects the new topics and resends the store's updates, and every reader starts
-    over (docs/protocol.md section 3). The partition map is recreated too, because it holds the number of partitions; a
+    over (docs/internals.md section 3). The partition map is recreated too, because it holds the number of partitions; a
     running publisher would recreate the old one.
     """
     if facts.started:

@@ -1,7 +1,7 @@
 """Keys of a system on several hosts: created once, and copied to the hosts that need them.
 
 Each host has its own ``internal.key``, valid for its processes only; access between hosts needs the key of a role
-(docs/protocol.md section 7.1). ``admin.key`` is for commands of the operator about the Data Service; those about plans
+(docs/internals.md section 1.1). ``admin.key`` is for commands of the operator about the Data Service; those about plans
 prove the internal key of the host with the metadata service, so that no other public host can make API keys.
 """
 

@@ -25,7 +25,7 @@ class EdgeAddress(NamedTuple):
 
 
 def canary_endpoints(partitions: int) -> dict[str, int]:
-    """Return an endpoint for each partition of the updates topic: name -> partition (docs/protocol.md section 3).
+    """Return an endpoint for each partition of the updates topic: name -> partition (docs/internals.md section 3).
 
     The names are constant, so that all runs write the same endpoints.
     """

@@ -1,5 +1,5 @@
 /**
- * A collection and the values of its members as one view (docs/protocol.md section 6.2). Loaded when a page watches one; like
+ * A collection and the values of its members as one view (docs/protocol.md section 2.2). Loaded when a page watches one; like
  * `tokens.ts`, it imports types alone.
  */
 

@@ -101,7 +101,7 @@ export interface KeyValueStore {
 
 const KEY = "diem.client";
 
-/** The page's random identity (docs/protocol.md section 8): the same after a reload where `storage` (of the session) keeps it. */
+/** The page's random identity (docs/protocol.md section 1): the same after a reload where `storage` (of the session) keeps it. */
 export function clientId(storage: KeyValueStore | null): string {
   let id = hex(crypto.getRandomValues(new Uint8Array(16)));
   try {

@@ -25,7 +25,7 @@ export interface UpdateFrame {
   readonly version: number;
   readonly time: string;
   readonly gone: boolean;
-  /** The content of this version (docs/protocol.md section 6.1); missing: it has to be fetched. */
+  /** The content of this version (docs/protocol.md section 2.1); missing: it has to be fetched. */
   readonly data?: unknown;
   /** With `data` of anything but a series. */
   readonly mediaType?: string | undefined;

@@ -1,5 +1,5 @@
 /**
- * Notices whose data the page loads itself (docs/protocol.md section 6.1). Loaded with the option `load`; like `tokens.ts`, it
+ * Notices whose data the page loads itself (docs/protocol.md section 2.1). Loaded with the option `load`; like `tokens.ts`, it
  * imports types alone.
  */
 

@@ -1,5 +1,5 @@
 /**
- * Partitioned mode: one session for each server that owns a subscribed endpoint (docs/protocol.md section 4.1). Loaded only in
+ * Partitioned mode: one session for each server that owns a subscribed endpoint (docs/protocol.md section 3.1). Loaded only in
  * mode z-client, with locator, pool and routes; of the rest of the SDK it imports types alone (`shared.ts`).
  */
 

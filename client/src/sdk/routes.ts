@@ -1,5 +1,5 @@
 /**
- * Routing of endpoints to servers, for clients that know the servers of a group (docs/protocol.md section 4.1). Pure.
+ * Routing of endpoints to servers, for clients that know the servers of a group (docs/protocol.md section 3.1). Pure.
  *
  * tests/cases/routes.json has the cases that it passes.
  */

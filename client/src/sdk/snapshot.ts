@@ -1,4 +1,4 @@
-/** Versions of endpoints as a page holds them, of any kind, and the catalogue (docs/protocol.md section 6). */
+/** Versions of endpoints as a page holds them, of any kind, and the catalogue (docs/protocol.md section 2). */
 
 import { fields, orNull, text } from "./json.ts";
 

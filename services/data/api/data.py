@@ -1,4 +1,4 @@
-"""The resources under ``/v1``: catalogue, single and bulk writes (docs/protocol.md section 6)."""
+"""The resources under ``/v1``: catalogue, single and bulk writes (docs/protocol.md section 2)."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final

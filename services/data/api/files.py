@@ -1,4 +1,4 @@
-"""``POST /v1/files``: a file as its publisher writes it, read by a mapping (docs/protocol.md section 6.3)."""
+"""``POST /v1/files``: a file as its publisher writes it, read by a mapping (docs/protocol.md section 2.3)."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""``/v1/history``: the retained versions of an endpoint and how they differ (docs/protocol.md section 6)."""
+"""``/v1/history``: the retained versions of an endpoint and how they differ (docs/protocol.md section 2)."""
 
 import asyncio
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""``GET /v1/data/{endpoint}``: the current version, or one named in the request (docs/protocol.md section 6)."""
+"""``GET /v1/data/{endpoint}``: the current version, or one named in the request (docs/protocol.md section 2)."""
 
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple

@@ -1,4 +1,4 @@
-"""``GET /v1/sources`` (docs/protocol.md section 6) and ``GET /v1/usage`` (docs/access.md section 4)."""
+"""``GET /v1/sources`` (docs/protocol.md section 2) and ``GET /v1/usage`` (docs/access.md section 4)."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime

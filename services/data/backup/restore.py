@@ -172,7 +172,7 @@ def _restore_keys(connection: Connection, before: list[dict[str, Any]]) -> tuple
 
 
 async def _renew(connection: AsyncConnection, held: int, now_ms: int) -> Restored:
-    """Make the database a new store (docs/protocol.md section 0): earlier positions, cursors and versions are void.
+    """Make the database a new store (docs/internals.md section 0): earlier positions, cursors and versions are void.
 
     ``held``: the greatest version that clients may hold of any endpoint, in the backup or not.
     """

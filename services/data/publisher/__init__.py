@@ -1,4 +1,4 @@
-"""The publisher: reads the store's changes and writes them to Kafka (docs/protocol.md section 3).
+"""The publisher: reads the store's changes and writes them to Kafka (docs/internals.md section 3).
 
 Reading order: ``publisher`` opens the log, and reopens it after every fault; ``session`` runs the tasks of one
 connection; ``backlog`` queues the changes of each partition (pure); ``senders`` keep one request in flight for each

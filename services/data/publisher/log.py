@@ -39,7 +39,7 @@ PRODUCER: Final[dict[str, Any]] = {
     "retry_backoff_ms": 100,
     "metadata_max_age_ms": 10_000,
 }
-"""Settings of the producer (docs/protocol.md section 3), examined by ``diem check``."""
+"""Settings of the producer (docs/internals.md section 3), examined by ``diem check``."""
 REQUEST_TIMEOUT_S: Final = 5.0
 OffsetRequest = Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]]
 

@@ -34,7 +34,7 @@ class OffsetTracker:
     """Expected next offset of one partition, and the offset from which its log is complete.
 
     A gap is a record of another writer: most likely a late request of a dead publisher, with an older update than its
-    successor's. Compaction would keep the older one, so the whole partition is resent (docs/protocol.md section 3). A
+    successor's. Compaction would keep the older one, so the whole partition is resent (docs/internals.md section 3). A
     log that ends below the expected offset has lost records, and one that begins beyond ``complete_from`` was cut: both
     are resent, and their watermarks stop until that is done.
 

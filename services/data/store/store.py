@@ -94,7 +94,7 @@ class Store:
     """Endpoints, their versions and data. Open one with :meth:`open` and use it within :meth:`serving`.
 
     :attr:`index` is in memory, :attr:`reader` and :attr:`writer` use the database. The store is a ``FeedSource``
-    (``source``, ``changes``, ``went_back``; docs/protocol.md section 2) and the ``PublishedStore`` of the publisher.
+    (``source``, ``changes``, ``went_back``; docs/internals.md section 2) and the ``PublishedStore`` of the publisher.
     """
 
     def __init__(

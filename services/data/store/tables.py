@@ -36,7 +36,7 @@ STORE: Final = Table(
     # Constant: identifies the store of a feed reader's positions.
     Column("store_id", String(64), nullable=False),
     # The only counter of changes. Its row is locked until commit: numbers of a database sequence become visible out of
-    # order, and a cursor would skip some (docs/protocol.md section 0).
+    # order, and a cursor would skip some (docs/internals.md section 0).
     Column("sequence", BigInteger, nullable=False),
     # Clients may hold versions up to this one of unknown endpoints: new ones begin above it.
     Column("version_floor", BigInteger, nullable=False),

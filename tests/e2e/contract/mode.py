@@ -144,7 +144,7 @@ class ModeUnderTest:
     async def owner(self, endpoint: str) -> str:
         """The URL at which a client that knows nothing of partitions finds ``endpoint``.
 
-        Who is named may not have the partition yet, or no more (protocol.md section 3: a client locates again):
+        Who is named may not have the partition yet, or no more (protocol.md section 3.1: a client locates again):
         right after the start the group still settles. So the one named is asked as well, by a connection of its own.
         """
         if not self.partitioned_client:

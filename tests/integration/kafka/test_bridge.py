@@ -1,4 +1,4 @@
-"""A bridge against a real broker (docs/protocol.md sections 2 and 3; the feed's contract is in tests/contract)."""
+"""A bridge against a real broker (docs/internals.md sections 2 and 3; the feed's contract is in tests/contract)."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Bridges that divide the partitions of a topic, against a real broker (docs/protocol.md section 3)."""
+"""Bridges that divide the partitions of a topic, against a real broker (docs/internals.md section 3)."""
 
 import asyncio
 import contextlib

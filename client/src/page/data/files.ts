@@ -1,4 +1,4 @@
-/** The interface `/v1/files` of the Data Service (docs/protocol.md section 6.3), and layouts as texts. */
+/** The interface `/v1/files` of the Data Service (docs/protocol.md section 2.3), and layouts as texts. */
 
 import type { Point } from "../../sdk/index.ts";
 

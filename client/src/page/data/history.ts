@@ -1,4 +1,4 @@
-/** The retained versions of an endpoint (docs/protocol.md section 6): read while the list is open; one is viewed, one compared. */
+/** The retained versions of an endpoint (docs/protocol.md section 2): read while the list is open; one is viewed, one compared. */
 
 import { find, make, setData, setText } from "../dom.ts";
 import { count } from "../format.ts";

@@ -1,4 +1,4 @@
-/** Kinds of data by media type (docs/protocol.md section 6.1), sizes, and the form in which bytes are shown. Pure. */
+/** Kinds of data by media type (docs/protocol.md section 2.1), sizes, and the form in which bytes are shown. Pure. */
 
 import type { Listed } from "../zones.ts";
 

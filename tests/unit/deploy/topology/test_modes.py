@@ -85,7 +85,7 @@ PORT = re.compile(r"(\d{4})( \+ n)?")
 
 
 def test_documented_ports_are_those_of_the_table() -> None:
-    section = PROTOCOL.read_text().partition("\n## 7. Listeners\n")[2].partition("\n## ")[0]
+    section = PROTOCOL.read_text().partition("\n## 4. Listeners\n")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     for process, kind in KINDS.items():
         name = NAMES.get(process, process)

@@ -77,14 +77,6 @@ def test_the_fields_of_all_sources_of_records_are_described() -> None:
     assert_defaults(RecordTable, described)
 
 
-def test_tests_of_failure_modes_exist() -> None:
-    tests = Path(__file__).parents[4]
-    defined = {name for file in tests.rglob("test_*.py") for name in re.findall(r"def (test_\w+)", file.read_text())}
-    named = set(re.findall(r"`(test_\w+)`", DOCS))
-    assert named
-    assert named <= defined, named - defined
-
-
 def test_the_examples_can_be_used(tmp_path: Path) -> None:
     examples = [
         text for text in (*blocks("toml"), *blocks("toml", ENERGY)) if "[[source]]" in text and "loadavg" not in text

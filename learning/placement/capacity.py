@@ -16,7 +16,7 @@ from learning.modes.measured import RUNS
 from learning.modes.model import RETAINED_BYTES, SUBSCRIPTION_BYTES
 from learning.placement import exact
 from learning.placement.blocks import Floats, Ints, Parts
-from learning.placement.fanout import CLAMP
+from learning.placement.fanout import SHARPNESS
 from learning.placement.objective import (
     ROUNDING,
     clients_of_servers,
@@ -33,8 +33,6 @@ PATIENCE: Final = 100
 """Moves that do not relieve servers any more after which there is no better placement near."""
 TENURE: Final = 10
 """Moves for which an endpoint stays after one of its own."""
-SHARPNESS: Final = CLAMP // 2
-"""At which one endpoint of a client on a server is told from two."""
 CONSOLIDATION: Final = 1e-3
 """Gain of a connection fewer, as a multiple of that of one fewer beyond a limit."""
 UNITS: Final = (("clients", 1.0), ("MiB of memory", 2.0**20), ("MB/s to clients", 1e6), ("% of a core", 1e4))

@@ -15,6 +15,8 @@ from learning.placement.blocks import Block, Floats, Ints, Parts, set_starts, su
 
 CLAMP: Final = 20
 """Largest exponent of 1/2: 2**-20 is the unit of every gain."""
+SHARPNESS: Final = CLAMP // 2
+"""Sharpness of the fan-out itself: a set's only pin in a part is told from two, which count as hardly any loss."""
 MAX_SET_RATE: Final = 1 << 15
 """Largest rate of a set in a part, in the units of :func:`squared_loads`: with it sums are below 2**63."""
 MAX_TOTAL_RATE: Final = 1 << 28

@@ -8,7 +8,7 @@ import numpy as np
 
 from learning.placement.backend import Backend
 from learning.placement.blocks import Floats, Ints, Parts
-from learning.placement.fanout import CLAMP
+from learning.placement.fanout import SHARPNESS
 from learning.placement.objective import NEGLIGIBLE, ROUNDING, View, overload, planned_fan_out, server_loads, servers_of
 
 TRIED_SHARE: Final = 0.1
@@ -128,8 +128,8 @@ def _best_move(backend: Backend, load: Floats, part: Parts, free: Ints, views: S
     heaviest = float(load[part >= 0].max())
     for view in views:
         own, filled = view.server[part[free]], server_loads(load, part, view)
-        spread = backend.affinity(servers_of(part, view), view.servers, CLAMP)[free]
-        of_server = (spread[every, own] * 2.0**CLAMP)[:, None] - spread
+        spread = backend.affinity(servers_of(part, view), view.servers, SHARPNESS)[free]
+        of_server = (spread[every, own] * 2.0**SHARPNESS)[:, None] - spread
         of_server[filled + load[free, None] > view.max_load + heaviest] = _FORBIDDEN
         of_server[every, own] = 0.0
         gain += (view.weight * of_server)[:, view.server]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from learning.placement.objective import View
-from learning.placement.refine import Movement, refine
+from learning.placement.objective import View, planned_fan_out
+from learning.placement.refine import Movement, _best_move, refine
 from tests.unit.learning.placement.instances import backend, random_instance
 
 
@@ -26,3 +26,18 @@ def test_moves_do_not_depend_on_how_many_gains_are_computed_at_a_time(monkeypatc
     whole = refine(backend(made), load, start, views)
     monkeypatch.setattr("learning.placement.refine._MAX_CELLS", 28)
     assert refine(backend(made), load, start, views).tolist() == whole.tolist() != start.tolist()
+
+
+def test_the_best_move_lowers_the_fan_out_most() -> None:
+    made, part = random_instance(3, 12, 60), (np.arange(12) % 3).astype(np.int32)
+    searched, view = backend(made), View(np.arange(3, dtype=np.int32), 3, np.full(3, 12.0))
+
+    def after(vertex: int, leaf: int) -> float:
+        moved = part.copy()
+        moved[vertex] = leaf
+        return planned_fan_out(searched, moved, [view])
+
+    found = _best_move(searched, np.ones(12), part, np.arange(12), [view])
+    assert after(*found) == min(
+        after(vertex, leaf) for vertex in range(12) for leaf in range(3) if leaf != part[vertex]
+    )

@@ -87,11 +87,11 @@ class Collector:
     Args:
         source: returns the status of the system.
         plans: reads its plans.
-        logs: directory of its logs, for people.
+        logs: directory of its logs, for people; None on several hosts.
         clock: paces the polls.
     """
 
-    def __init__(self, source: StatusSource, plans: PlanReader, logs: Path, clock: Clock) -> None:
+    def __init__(self, source: StatusSource, plans: PlanReader, logs: Path | None, clock: Clock) -> None:
         self._source = source
         self._plans = plans
         self._logs = logs

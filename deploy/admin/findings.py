@@ -23,6 +23,8 @@ RECENT_S: Final = 600.0
 """A running process is a finding after ``RESTARTS`` deaths, the last within this many seconds."""
 PLAN_WAITS_S: Final = 300.0
 """Seconds in one phase after which a waiting plan is a finding."""
+UNREACHABLE: Final = "unreachable"
+"""Kind of the finding about a process on another host that does not answer."""
 
 _UPSTREAM_FIRST: Final = (
     "kafka",
@@ -60,8 +62,8 @@ class Situation(NamedTuple):
     """Reply of ``status`` of ``diem up``."""
     now_ms: int
     """Unix time of the status."""
-    logs: Path
-    """Directory of the processes' logs."""
+    logs: Path | None
+    """Directory of the processes' logs; None: in the journals of several hosts."""
     plans: Sequence[PlanStatus] = ()
     refusals: Mapping[str, Mapping[str, int]] = {}
     """Each process's refused clients of the last minute, by cause."""
@@ -72,7 +74,8 @@ class Situation(NamedTuple):
 
     def log(self, name: str) -> str:
         """Return the log of a process; a composite's includes its children's lines."""
-        return str(self.logs / f"{name.partition('/')[0]}.log")
+        process, _, host = name.partition("/")[0].partition(" on ")
+        return f"`journalctl -u diem@{process}` on {host}" if self.logs is None else str(self.logs / f"{process}.log")
 
 
 def findings(now: Situation) -> list[Finding]:
@@ -158,6 +161,15 @@ def _of_process(now: Situation, name: str, process: dict[str, Any]) -> Iterator[
             f"It runs{again} and is not up to date yet.",
             "Wait a few seconds.",
             up_since,
+        )
+    elif state is of.NO_ANSWER and now.logs is None:
+        yield Finding(
+            state.level,
+            UNREACHABLE,
+            (name,),
+            f"{name} cannot be asked",
+            "It does not answer this machine: it is down, its host is, or the network in between.",
+            f"Read {log}.",
         )
     elif state is of.NO_ANSWER:
         yield Finding(
@@ -261,7 +273,7 @@ def _of_report(now: Situation, name: str, process: dict[str, Any]) -> Iterator[F
             yield from _of_metadata(name, report)
         case "proxy":
             yield from _of_proxy(name, report)
-    if process["restarts"] >= RESTARTS and (process.get("last_exit_seconds") or RECENT_S) < RECENT_S:
+    if (process["restarts"] or 0) >= RESTARTS and (process.get("last_exit_seconds") or RECENT_S) < RECENT_S:
         yield Finding(
             HealthLevel.WARNING,
             "restarts",
@@ -437,6 +449,11 @@ _MERGED: Final[Mapping[str, _Plural]] = {
         "They run, and do not answer on their internal ports within a second: they hang, or the machine is overloaded.",
         "Look at the load of the machine, then read their logs in {}.",
     ),
+    UNREACHABLE: _Plural(
+        "{} processes cannot be asked",
+        "They do not answer this machine: they are down, their hosts are, or the network in between.",
+        "Read {}.",
+    ),
     "not_ready": _Plural(
         "{} processes are not ready",
         "They run, and are not up to date with what they read.",
@@ -468,7 +485,13 @@ NAMED: Final = 4
 """Maximum number of processes named in a merged finding."""
 
 
-def _merged(found: Iterable[Finding], logs: Path) -> Iterator[Finding]:
+def listed(names: Sequence[str]) -> str:
+    """Return names in a sentence, at most :data:`NAMED`."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+def _merged(found: Iterable[Finding], logs: Path | None) -> Iterator[Finding]:
     """Merge findings of one kind, to show one cause with many effects in few lines."""
     groups: dict[tuple[HealthLevel, str], list[Finding]] = {}
     for each in found:
@@ -479,15 +502,14 @@ def _merged(found: Iterable[Finding], logs: Path) -> Iterator[Finding]:
             yield from same
             continue
         names = [name for each in same for name in each.processes]
-        listed = [each.title.removesuffix(" fails") for each in same] if kind == "source" else names
-        more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
+        titles = [each.title.removesuffix(" fails") for each in same] if kind == "source" else names
         yield Finding(
             level,
             kind,
             tuple(dict.fromkeys(names)),
             texts.title.format(len(same)),
-            f"{', '.join(listed[:NAMED])}{more}. {texts.detail}",
-            texts.action.format(logs),
+            f"{listed(titles)}. {texts.detail}",
+            texts.action.format(logs or "the journals of their hosts"),
             min((each.since for each in same if each.since), default=None),
         )
 

@@ -39,6 +39,8 @@ STOPPING: Final = SystemHealth(HealthLevel.WARNING, "stopping")
 DOWN: Final = SystemHealth(HealthLevel.CRITICAL, "down")
 FAILED: Final = SystemHealth(HealthLevel.CRITICAL, "not restarted")
 NO_ANSWER: Final = SystemHealth(HealthLevel.CRITICAL, "no answer")
+LISTENING: Final = SystemHealth(HealthLevel.OK, "listening")
+STAND_BY: Final = SystemHealth(HealthLevel.OK, "stand-by")
 NOT_READY: Final = SystemHealth(HealthLevel.CRITICAL, "not ready")
 NO_READER: Final = SystemHealth(HealthLevel.WARNING, "no reader")
 """A bridge whose server is not connected."""
@@ -46,14 +48,20 @@ STALE: Final = SystemHealth(HealthLevel.CRITICAL, "stale")
 """Running, but possibly outdated: its source is silent."""
 
 
+_STATES: Final = {"failed": FAILED, "stopped": STOPPING, "listening": LISTENING, "no answer": NO_ANSWER}
+"""The last two are of processes on other hosts, which nothing is known of but whether they answer."""
+
+
 def health(process: dict[str, Any]) -> SystemHealth:
     """Return the health of an entry of ``processes``, or of a child of a composite."""
     if process["state"] != "running":
         waiting = STARTING if process.get("last_exit") is None else DOWN
-        return {"failed": FAILED, "stopped": STOPPING}.get(process["state"], waiting)
+        return _STATES.get(process["state"], waiting)
     report: dict[str, Any] | None = process.get("report")
     if report is None:
         found = NO_ANSWER
+    elif report.get("standby"):
+        return STAND_BY
     elif not report.get("ready"):
         found = NOT_READY
     # A composite's liveness is its servers', which are checked themselves.

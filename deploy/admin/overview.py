@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from deploy.admin.counters import REFUSED, Counters, Name
 from deploy.admin.diagram import TITLES, diagram
-from deploy.admin.findings import Situation, verdict
-from deploy.admin.health import STALE, health
+from deploy.admin.findings import Situation, listed, verdict
+from deploy.admin.health import NO_ANSWER, STALE, health
 from deploy.clients.metadata import PlanStatus
 from deploy.invocation import pasteable
 from deploy.system.description import with_children
@@ -67,7 +67,7 @@ def overview(situation: Situation, counters: Counters, moves: Sequence[Move] | N
         "since": situation.ago(status["uptime_seconds"]),
         "state": found.state,
         "headline": found.headline,
-        "impact": _impact(rows, totals),
+        "impact": " ".join(filter(None, (_impact(rows, totals), _unknown(rows)))),
         "findings": [
             {**each._asdict(), "detail": pasteable(each.detail), "action": pasteable(each.action)}
             for each in found.findings
@@ -172,6 +172,13 @@ def _impact(rows: Sequence[Mapping[str, Any]], totals: Mapping[str, Any]) -> str
     if stale:
         return f"{clients - stale:,} of {clients:,} clients are sent updates."
     return f"All {clients:,} clients are sent updates." if clients > 1 else "The client is sent updates."
+
+
+def _unknown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence about the processes whose clients are not known, if any."""
+    edges = [*_edges(rows), *(row for row in rows if row["process"] == "composite")]
+    silent = [row["name"] for row in edges if row["word"] == NO_ANSWER.word]
+    return f"Nothing is known of clients at {listed(silent)}." if silent else ""
 
 
 def _plans(plans: Sequence[PlanStatus]) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
-"""The option of commands that judge a number of partitions."""
+"""Options of several commands."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -7,6 +8,14 @@ import typer
 from deploy.cli.options import parse_counts
 from learning.sizing.even import planned_sizes
 
+HostsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--hosts",
+        metavar="DIR",
+        help="Processes on several hosts: the directory that `diem config MODE --hosts` has written.",
+    ),
+]
 PlannedOption = Annotated[
     str | None,
     typer.Option(

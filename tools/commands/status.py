@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -25,6 +24,7 @@ from deploy.topology import Mode
 from diem.process.cores import usable_cores
 from diem.protocol.compatibility import UNANNOUNCED
 from diem.protocol.partition_map import HOT
+from tools.commands.options import HostsOption
 
 UNVERIFIED_S: Final = 3600.0
 """Time for which a delivery without a valid signature is shown: it may be of anybody."""
@@ -41,13 +41,7 @@ def status(
     *,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    hosts: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Processes on several hosts: the directory that `diem config MODE --hosts` has written.",
-        ),
-    ] = None,
+    hosts: HostsOption = None,
 ) -> int:
     """Show the processes that `diem up` runs, or those on several hosts, with their state."""
     console = plain_console()
@@ -100,7 +94,7 @@ def status_tables(status: dict[str, Any], width: int = WIDTH_OF_FILES) -> list[T
             *(_versions(report)[column] if report else "-" for column in versions),
             _cell(process["pid"]),
             _span(process["uptime_seconds"]) if process["pid"] else "-",
-            str(process["restarts"]),
+            _cell(process["restarts"]),
             _cell(report.get("clients")),
             *(_refused(report) for _ in refused),
             _cell(report.get("subscriptions")),

@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
+
 from diem.errors import ConfigurationError
-from diem.links.internal_client import fetch_status, internal_client
+from diem.links.internal_client import InternalTransport, fetch_status, internal_client
 from diem.process.key_ring import KeyRing, KeyRole
-from tools.hosts.keys import role_file
+from tools.hosts.keys import INTERNAL, role_file
 from tools.hosts.output import DESCRIPTION
 
 TIMEOUT_S: Final = 3.0
@@ -38,6 +41,36 @@ def metrics_key(directory: Path) -> Path:
     return directory / "keys" / role_file(KeyRole.METRICS)
 
 
+class _HostsTransport(httpx.AsyncBaseTransport):
+    """Transport to internal listeners of several hosts, with the key of each."""
+
+    def __init__(self, transports: Mapping[str, InternalTransport]) -> None:
+        self._transports = transports
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        transport = self._transports.get(f"{request.url.scheme}://{request.url.netloc.decode('ascii')}")
+        if transport is None:
+            raise httpx.ConnectError("it listens for its own host alone", request=request)
+        return await transport.handle_async_request(request)
+
+
+def hosts_client(directory: Path, timeout: httpx.Timeout | float) -> httpx.AsyncClient:
+    """Return an HTTP client of the internal listeners of all hosts, which proves each host's internal key.
+
+    The children of composites give no answer: they listen for their own host alone.
+
+    Raises:
+        ConfigurationError: the directory has no description of a system, or not the key of a host.
+    """
+    placed = [each for each in read_description(directory)["processes"] if each["urls"]["internal"]]
+    keys = {
+        label: KeyRing.load(directory / "hosts" / label / "keys" / INTERNAL)
+        for label in {each["host"] for each in placed}
+    }
+    transports = {each["urls"]["internal"]: InternalTransport(keys[each["host"]], KeyRole.ADMIN) for each in placed}
+    return httpx.AsyncClient(transport=_HostsTransport(transports), timeout=timeout, trust_env=False)
+
+
 async def read_status(directory: Path) -> dict[str, Any]:
     """Return the status of all processes placed by ``diem config``; without an answer it is missing.
 
@@ -53,15 +86,17 @@ async def read_status(directory: Path) -> dict[str, Any]:
         async def read(process: dict[str, Any]) -> dict[str, Any]:
             internal = process["urls"]["internal"]
             report = await fetch_status(http, internal) if internal else None
-            found = {"state": "running", "pid": None, "uptime_seconds": 0.0, "restarts": "-", "report": report}
-            if internal is None:
-                found["state"] = "listening" if await _listens(process["address"]) else "no answer"
-            elif report is not None:
+            found = {"state": "no answer", "pid": None, "uptime_seconds": 0.0, "restarts": None, "report": report}
+            if report is not None:
                 found |= {name: report[name] for name in ("pid", "uptime_seconds") if name in report}
+                found["state"] = "running"
+            elif internal is None and await _listens(process["address"]):
+                found["state"] = "listening"
             return {**process, **found, "name": f"{process['name']} on {process['host']}"}
 
         found = await asyncio.gather(*map(read, described["processes"]))
-        return {**described, "processes": [each for each in found if each["report"] or not each.get("spare")]}
+        placed = {**described, "up": True, "uptime_seconds": None}
+        return {**placed, "processes": [each for each in found if each["report"] or not each.get("spare")]}
 
 
 async def _listens(address: str) -> bool:

@@ -25,6 +25,9 @@ from tests.unit.deploy.admin.statuses import dead, process, server
         (process("bridge-1", {"live": False, "reader": False}), health.NO_READER),
         (process("bridge-1", {"live": False, "reader": True}), health.STALE),
         (process("composite-1", {"live": False, "children": []}), health.READY),
+        (process("data-2", {"ready": False, "live": False, "standby": True}), health.STAND_BY),
+        (process("nginx", None, state="listening"), health.LISTENING),
+        (process("data", None, state="no answer", uptime_seconds=0.0), health.NO_ANSWER),
     ],
     ids=lambda value: None if isinstance(value, dict) else str(value.word).replace(" ", "-"),
 )

@@ -49,6 +49,8 @@ def test_impact_counts_the_clients_of_stale_servers() -> None:
     of = change(of, "websocket-2", report={"live": False})
     assert shown(of)["impact"] == "None of the 20 clients gets updates."
     assert shown(z_client(2, clients=0))["impact"] == "No clients are connected."
+    of = replace(z_client(2, clients=10), {**server("websocket-2"), "report": None})
+    assert shown(of)["impact"] == "All 10 clients are sent updates. Nothing is known of clients at websocket-2."
     one = status("single", data(), server("websocket-1", 1))
     assert shown(one)["impact"] == "The client is sent updates."
 

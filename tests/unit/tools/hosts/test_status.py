@@ -3,13 +3,15 @@ import json
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+import httpx
 import pytest
 
 from diem.links.internal import InternalListener
+from diem.links.listener import Reply
 from diem.process.auth import SharedKey
 from diem.process.key_ring import KeyRing
 from tests.support.ports import free_port
-from tools.hosts.status import NoSystem, read_status
+from tools.hosts.status import NoSystem, hosts_client, read_status
 
 
 def directory_of(folder: Path, *processes: tuple[str, str | None, str], spare: Collection[str] = ()) -> Path:
@@ -67,6 +69,29 @@ async def test_processes_report_with_the_key_for_monitoring_and_those_that_are_g
     # Of the spare servers, the one that somebody has started.
     assert found["websocket-3 on b"]["report"]["clients"] == 3
     assert "websocket-4 on b" not in found
+
+
+async def test_each_host_is_asked_with_its_own_key_and_another_listener_not_at_all(tmp_path: Path) -> None:
+    own = tmp_path / "hosts" / "b" / "keys"
+    own.mkdir(parents=True)
+    SharedKey.create(own / "internal.key")
+    port = free_port()
+    directory_of(tmp_path, ("websocket-1", f"http://127.0.0.1:{port}", ""))
+    listener = InternalListener(
+        *("127.0.0.1", port),
+        key=KeyRing.load(own / "internal.key"),
+        ready=lambda: None,
+        status=dict,
+        reads={"/v1/clients": lambda path: Reply(200, path.encode())},
+    )
+    listener.start()
+    try:
+        async with hosts_client(tmp_path, 3.0) as http:
+            assert (await http.get(f"http://127.0.0.1:{port}/v1/clients/ab/load")).text == "/ab/load"
+            with pytest.raises(httpx.ConnectError, match="own host alone"):
+                await http.get(f"http://localhost:{port}/v1/clients/ab/load")
+    finally:
+        listener.stop()
 
 
 def test_status_of_hosts_is_shown_as_that_of_one_machine(

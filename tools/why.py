@@ -8,7 +8,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from deploy.admin.findings import Finding, Situation, each_finding
+from deploy.admin.findings import UNREACHABLE, Finding, Situation, each_finding, listed
 from deploy.admin.health import HealthLevel, health
 from deploy.system.description import with_children
 from deploy.terminal import amount
@@ -92,6 +92,8 @@ def _process(found: Iterable[Finding], name: str, row: Mapping[str, Any]) -> Dia
     mine = next((each for each in found if name in each.processes and not _is_publisher(each)), None)
     if mine is None:
         return ok(name, health(dict(row)).word)
+    if mine.kind == UNREACHABLE:
+        return Diagnosis(name, State.UNKNOWN, f"{mine.title}. {mine.detail}", mine.action)
     critical = mine.level is HealthLevel.CRITICAL
     return Diagnosis(name, State.FAULT if critical else State.NOTE, f"{mine.title}. {mine.detail}", mine.action)
 
@@ -240,8 +242,31 @@ def _source(evidence: Evidence) -> Iterator[Diagnosis]:
 
 def _client(evidence: Evidence) -> Diagnosis:
     places = [place for place in evidence.edges.values() if place is not None]
+    silent = _silent(evidence)
     if not places:
-        return Diagnosis("client", State.UNKNOWN, "no server answers")
+        text = f"{listed(silent)} cannot be asked" if silent else "no server answers"
+        return Diagnosis("client", State.UNKNOWN, text)
+    found = _found(evidence, places)
+    if not silent or any(place["matching"] for place in places):
+        return found
+    # It may be connected there: nothing that the others know of it is the cause then.
+    return found._replace(state=State.UNKNOWN, text=f"{found.text}, unless at {listed(silent)}, which cannot be asked")
+
+
+def _silent(evidence: Evidence) -> list[str]:
+    """Return the processes with clients that gave no answer; a composite, if it named no children."""
+    rows = list(with_children(evidence.situation.status["processes"]))
+    kind = "proxy" if any(row["process"] == "proxy" for _, row in rows) else "websocket"
+    return [
+        name
+        for name, row in rows
+        if (row["process"] == kind and evidence.edges.get(name) is None)
+        or (row["process"] == "composite" and not row.get("report"))
+    ]
+
+
+def _found(evidence: Evidence, places: Sequence[Mapping[str, Any]]) -> Diagnosis:
+    """Return what is known of the client at the processes that answer."""
     if evidence.client is None:
         return _any_client(sum(place["matching"] for place in places))
     clients = [(name, client) for name, place in evidence.edges.items() if place for client in place["clients"]]

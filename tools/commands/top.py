@@ -1,23 +1,31 @@
 """The command ``diem top``: the operator page's document in a terminal, every second, with short curves."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from deploy.admin.collector import EVERY_S
+from deploy.admin.collector import EVERY_S, Collector, PlanReader
 from deploy.cli.options import StateDirOption, run_interactive
+from deploy.clients.metadata import MetadataService
 from deploy.system import control
 from deploy.system.state_dir import StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, plain_console, plain_table
+from diem.process.clock import SystemClock
+from tools.commands.options import HostsOption
 
 PER_BAR: Final = 2
 """Samples of the history in a bar."""
 SHOWN_EVENTS: Final = 5
+TIMEOUT_S: Final = 3.0
+"""Longest wait for plans."""
 CURVES: Final = {
     "clients": ("clients", 1, ",.0f"),
     "updates a second": ("updates_per_second", 1, ",.1f"),
@@ -36,17 +44,19 @@ def register(cli: typer.Typer) -> None:
     cli.command("top")(top_command)
 
 
-def top_command(*, state_dir: StateDirOption = DEFAULT_STATE_DIR) -> int:
+def top_command(*, state_dir: StateDirOption = DEFAULT_STATE_DIR, hosts: HostsOption = None) -> int:
     """Show what runs, how fast, and what is wrong, every second until Ctrl-C, with curves of 15 minutes.
 
     Where the output is not a terminal, print it once.
     """
-    state, console = StateDir(state_dir), plain_console()
-
-    async def read() -> RenderableType:
-        return screen(await control.request(state, "overview"))
+    console = plain_console()
 
     async def show() -> None:
+        documents = partial(control.request, StateDir(state_dir), "overview") if hosts is None else documents_of(hosts)
+
+        async def read() -> RenderableType:
+            return screen(await documents())
+
         if not console.is_terminal:
             console.print(await read())
             return
@@ -56,6 +66,19 @@ def top_command(*, state_dir: StateDirOption = DEFAULT_STATE_DIR) -> int:
                 live.update(await read(), refresh=True)
 
     return run_interactive(show)
+
+
+def documents_of(hosts: Path) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """Return what reads the operator page's document from several hosts; its history begins now."""
+    from tools.hosts.status import hosts_client, read_status  # noqa: PLC0415  # of several hosts alone
+
+    plans = PlanReader(lambda urls: MetadataService(urls, partial(hosts_client, hosts, TIMEOUT_S)))
+    collector = Collector(partial(read_status, hosts), plans, None, SystemClock())
+
+    async def read() -> dict[str, Any]:
+        return dict(orjson.loads(await collector.latest()))
+
+    return read
 
 
 def curve(values: Sequence[float | None]) -> str:
@@ -88,7 +111,7 @@ def screen(document: Mapping[str, Any]) -> RenderableType:
             *map(_number, (row["clients"], row["subscriptions"], row["deliveries_per_second"])),
             "-" if row["cores"] is None else f"{row['cores']:.0%}",
             _number(row["lag"]) if seconds is None else f"{seconds:.1f} s",
-            str(row["restarts"]),
+            _number(row["restarts"]),
         )
     findings = [
         Text.assemble((f"{each['title']}. ", _STYLES[each["level"]]), each["detail"], f"\n  -> {each['action']}")

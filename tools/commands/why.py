@@ -3,6 +3,9 @@
 import asyncio
 import json
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -10,9 +13,9 @@ import httpx
 import orjson
 import typer
 
-from deploy.admin.findings import Situation
+from deploy.admin.findings import Situation, listed
 from deploy.cli.options import StateDirOption, run_interactive
-from deploy.clients.metadata import MetadataUnavailable, metadata_service
+from deploy.clients.metadata import MetadataService, MetadataUnavailable
 from deploy.invocation import pasteable
 from deploy.system import control
 from deploy.system.description import with_children
@@ -24,6 +27,7 @@ from diem.process import lifecycle
 from diem.process.key_ring import KeyRing
 from diem.protocol import endpoints
 from diem.protocol.assignment import Snapshot
+from tools.commands.options import HostsOption
 from tools.diagnosis import Diagnosis, State, as_json_values, has_fault, print_table
 from tools.why import Evidence, cause_of, hops
 
@@ -48,6 +52,7 @@ def why_command(
     ] = None,
     state_dir: StateDirOption = DEFAULT_STATE_DIR,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    hosts: HostsOption = None,
 ) -> int:
     """Explain why a client does not get updates of an endpoint: each hop, the cause, and what to do.
 
@@ -58,7 +63,7 @@ def why_command(
     chain: list[Diagnosis] = []
 
     async def explain() -> None:
-        chain.extend(hops(await read_evidence(state, endpoint, client)))
+        chain.extend(hops(await read_evidence(state, endpoint, client, hosts)))
         cause = cause_of(chain)
         if as_json:
             shown = {"endpoint": endpoint, "client": client, "hops": as_json_values(chain)}
@@ -70,25 +75,38 @@ def why_command(
     return lifecycle.EXIT_FAILED if code == lifecycle.EXIT_OK and has_fault(chain) else code
 
 
-async def read_evidence(state: StateDir, endpoint: str, client: str | None) -> Evidence:
+async def read_evidence(state: StateDir, endpoint: str, client: str | None, hosts: Path | None = None) -> Evidence:
     """Read the documents of a running system, those of all processes at once.
+
+    Args:
+        state: directory of ``diem up``, unless there are hosts.
+        endpoint: its name.
+        client: session, address or user; None: any client.
+        hosts: directory of ``diem config MODE --hosts``; None: one machine.
 
     Raises:
         NotUp, ControlFailed: there is no status.
-        BadKeyFile: the internal key cannot be used.
+        ConfigurationError: a key cannot be used, or the directory of hosts.
     """
-    status = await control.request(state, "status")
+    http_of: Callable[[], httpx.AsyncClient]
+    if hosts is None:
+        status = await control.request(state, "status")
+        http_of = partial(internal_client, KeyRing.load(state.internal_key_file), TIMEOUT_S)
+    else:
+        from tools.hosts.status import hosts_client, read_status  # noqa: PLC0415  # of several hosts alone
+
+        status = await read_status(hosts)
+        http_of = partial(hosts_client, hosts, TIMEOUT_S)
     urls = {
-        name: (row["process"], row["urls"]["internal"])
+        name: (row["process"], row["urls"]["internal"] if row.get("report") else None)
         for name, row in with_children(status["processes"])
-        if row["process"] in {"data", "websocket", "proxy"} and row.get("report")
+        if row["process"] in {"data", "websocket", "proxy"}
     }
-    keys = KeyRing.load(state.internal_key_file)
     of_client = f"{client_report.PATH}/{quote(client or client_report.EVERYBODY, safe='*')}{endpoint}"
-    async with internal_client(keys, TIMEOUT_S) as http:
+    async with http_of() as http:
         answers = await asyncio.gather(
             *(
-                _read(http, url + (f"/v1/endpoints{endpoint}" if kind == "data" else of_client))
+                _read(http, url, f"/v1/endpoints{endpoint}" if kind == "data" else of_client)
                 for kind, url in urls.values()
             )
         )
@@ -96,29 +114,31 @@ async def read_evidence(state: StateDir, endpoint: str, client: str | None) -> E
     return Evidence(
         endpoint,
         client,
-        Situation(status, time.time_ns() // 1_000_000, state.logs),
+        Situation(status, time.time_ns() // 1_000_000, state.logs if hosts is None else None),
         next((answer for kind, answer in found.values() if kind == "data" and answer), None),
         {name: answer for name, (kind, answer) in found.items() if kind != "data"},
-        await _snapshot(status, keys),
+        await _snapshot(status, http_of),
     )
 
 
-async def _read(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+async def _read(http: httpx.AsyncClient, url: str | None, path: str) -> dict[str, Any] | None:
+    if url is None:
+        return None
     try:
-        reply = await http.get(url)
+        reply = await http.get(f"{url}{path}")
         return dict(orjson.loads(reply.content)) if reply.status_code == 200 else None
     except (httpx.HTTPError, ValueError):
         return None
 
 
-async def _snapshot(status: dict[str, Any], keys: KeyRing) -> Snapshot | None:
+async def _snapshot(status: dict[str, Any], http_of: Callable[[], httpx.AsyncClient]) -> Snapshot | None:
     urls = [
         row["urls"]["internal"]
         for _, row in with_children(status["processes"])
         if row["process"] == "metadata" and row.get("report")
     ]
     try:
-        return await metadata_service(urls, keys).snapshot() if urls else None
+        return await MetadataService(urls, http_of).snapshot() if urls else None
     except MetadataUnavailable:
         return None
 
@@ -136,3 +156,6 @@ def _print(chain: list[Diagnosis], cause: Diagnosis | None) -> None:
     console.print(f"\n{'Cause' if cause.state is State.FAULT else 'Note '}  {cause.name}: {cause.text}")
     if cause.remedy:
         console.print(f"Do     {pasteable(cause.remedy)}")
+    unknown = [hop.name for hop in chain if hop.state is State.UNKNOWN and hop is not cause]
+    if unknown:
+        console.print(f"Or     {listed(unknown)}, of which nothing is known")

@@ -25,7 +25,7 @@ from tests.load.client import LoadClient
 from tests.load.writes import Writer
 from tests.oracle import Bounds, Fault, History, judge
 from tests.support.hosts import OUTSIDE, PYTHON, ROOT, Network, NetworkNamespace, address, connect_here, listen_here
-from tests.support.patience import until
+from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_ports
 from tests.support.required import unavailable
 
@@ -165,6 +165,22 @@ class Loaded:
     start_up: Fault
     over: asyncio.Event
     writing: asyncio.Task[None]
+
+    async def diem(self, *words: str) -> str:
+        """Run a command where the hosts can be reached, and return its output."""
+        namespace = ("nsenter", "-t", str(self.network.outside.process.pid), "-n")
+        given = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}
+        process = await asyncio.create_subprocess_exec(
+            *(*namespace, PYTHON, "-m", "deploy", *words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self.out.parent,
+            env={**given, "PYTHONPATH": str(ROOT)},
+        )
+        output, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        assert process.returncode == 0, f"diem {' '.join(words)}: {output.decode()} {errors.decode()}"
+        return output.decode()
 
     async def check(self, bounds: Bounds, *groups: tuple[list[LoadClient], list[Fault]]) -> None:
         """Stop writing, wait until all clients are current, and have the oracle check them, each with its excuses."""

@@ -30,9 +30,9 @@ from tests.load.client import LoadClient
 from tests.load.plans import draw_plan
 from tests.load.trees import Trees, why_not_extracted
 from tests.oracle import Bounds, Fault, Kind
-from tests.support.hosts import PYTHON, ROOT, address
+from tests.support.hosts import ROOT, address
 from tests.support.kafka import SharedBroker, options_on
-from tests.support.patience import FACTOR, PATIENCE_S
+from tests.support.patience import FACTOR
 from tests.support.postgres import Cluster
 from tools.hosts.units import ABORT_S, WATCHDOG_S
 
@@ -210,7 +210,7 @@ class Story:
         by_url = ("--metadata", self.placed["metadata"]["urls"]["internal"], "--key-file", str(key))
         async with self.step("plan", f"of {len(plan.homes)} endpoints", excuses=False):
             start = monotonic()
-            await self.diem("apply", str(file), "--yes", *by_url)
+            await self.system.diem("apply", str(file), "--yes", *by_url)
             assert monotonic() - start < APPLIED_S + COMMAND_S
         map_ = await read_map(self.kafka)
         assert map_ is not None
@@ -374,25 +374,9 @@ class Story:
         await self.healed(start + TAKEN_OVER_S - monotonic())
         return f"{len(away)} clients elsewhere after {connected_s:.1f} s, all live after {monotonic() - start:.1f} s"
 
-    async def diem(self, *words: str) -> str:
-        """Run a command where the hosts can be reached, and return its output."""
-        namespace = ("nsenter", "-t", str(self.system.network.outside.process.pid), "-n")
-        given = {name: value for name, value in os.environ.items() if not name.startswith("DIEM_")}
-        process = await asyncio.create_subprocess_exec(
-            *(*namespace, PYTHON, "-m", "deploy", *words),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=self.folder,
-            env={**given, "PYTHONPATH": str(ROOT)},
-        )
-        output, errors = await asyncio.wait_for(process.communicate(), PATIENCE_S)
-        assert process.returncode == 0, f"diem {' '.join(words)}: {output.decode()} {errors.decode()}"
-        return output.decode()
-
     async def reports(self) -> dict[str, dict[str, Any] | None]:
         """Return what processes report to ``diem status --hosts``, by name and host."""
-        described = json.loads(await self.diem("status", "--hosts", str(self.system.out), "--json"))
+        described = json.loads(await self.system.diem("status", "--hosts", str(self.system.out), "--json"))
         return {each["name"]: each["report"] for each in described["processes"]}
 
     async def shares(self) -> list[int]:

@@ -7,18 +7,20 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from itertools import count
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count, cycle
 from pathlib import Path
 
 import httpx
 import orjson
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.typing import Subprotocol
+from websockets.typing import Origin, Subprotocol
 
 from deploy.system.state_dir import StateDir
+from tests.integration.deploy.machines import ORIGIN, Ends, Loaded, loaded
 from tests.integration.deploy.running import Running, diem, fine, report_of, up
+from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S, until
 from tests.support.required import in_cluster
 from tools.commands.why import read_evidence
@@ -83,6 +85,22 @@ async def subscriber(running: Running, *names: str, token: str = "") -> AsyncIte
             while json.loads(await client.recv())["type"] != "subscribed":
                 pass
         yield client, session
+
+
+@asynccontextmanager
+async def client_of(system: Loaded, server: str) -> AsyncIterator[str]:
+    """Connect clients with a subscription until one is at a server; yield its session."""
+    async with AsyncExitStack() as connections:
+        for url in cycle(system.clients[0].urls):
+            dialled = connect(url, proxy=None, origin=Origin(ORIGIN), subprotocols=[Subprotocol("diem.v1.json")])
+            client = await connections.enter_async_context(dialled)
+            welcome = json.loads(await client.recv())
+            if welcome["server"] == server:
+                break
+        await client.send(json.dumps({"type": "subscribe", "id": 1, "endpoints": {"/hosts/1": None}}))
+        while json.loads(await client.recv())["type"] != "subscribed":
+            pass
+        yield welcome["session"]
 
 
 async def put(running: Running, *names: str, value: float = 1) -> None:
@@ -257,3 +275,36 @@ async def test_lost_bridge_and_lost_broker_are_the_cause_in_mode_x(tmp_path: Pat
                 os.kill(running.pids()[name], signal.SIGCONT)
             await running.until_status(fine)
         await until(lambda: running.described()["up"])
+
+
+@in_cluster()
+@needs_nginx
+@pytest.mark.takes(60)
+async def test_process_of_a_host_out_of_reach_is_named_and_its_clients_are_not_judged(tmp_path: Path) -> None:
+    ends = Ends(8000, ((1, 8000),), frozenset({"websocket-2"}))
+    async with loaded(tmp_path, "x-broadcast", ends, []) as system, client_of(system, "websocket-2") as session:
+
+        async def asked(client: str) -> tuple[dict[str, dict[str, str]], dict[str, str] | None]:
+            hosts = ("--hosts", str(system.out), "--json")
+            found = json.loads(await system.diem("why", "/hosts/1", "--client", client, *hosts))
+            return {hop["name"]: hop for hop in found["hops"]}, found["cause"]
+
+        chain, cause = await asked(session)
+        assert cause is None, chain
+        assert [*chain] == ["data on a", "endpoint", "broadcast on a", "websocket-2 on c", "nginx on a", "client"]
+        assert chain["client"]["text"] == "subscribed at websocket-2 on c"
+        async with system.network.cut(system.hosts[2].namespace):
+            chain, cause = await asked(session)
+            assert cause == chain["websocket-2 on c"]
+            assert (cause["state"], cause["text"].partition(". ")[0]) == ("unknown", "websocket-2 on c cannot be asked")
+            assert cause["remedy"] == "Read `journalctl -u diem@websocket-2` on c."
+            assert chain["client"]["state"] == "unknown"
+            assert chain["client"]["text"].endswith(", unless at websocket-2 on c, which cannot be asked")
+            screen = await system.diem("top", "--hosts", str(system.out))
+            assert "websocket-2 on c cannot be asked" in screen
+            assert "Nothing is known of clients at websocket-2 on c." in screen
+        system.over.set()
+        await system.writing
+        await system.writer.close()
+        for each in system.clients:
+            each.leave()

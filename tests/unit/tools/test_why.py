@@ -72,6 +72,24 @@ def test_dead_bridge_explains_only_what_clients_of_its_server_miss() -> None:
     assert cause(of, {"websocket-1": place(), "websocket-2": place(client())}) == ("bridge-2", "fault")
 
 
+def test_process_of_another_host_that_does_not_answer_is_unknown_and_the_client_may_be_there() -> None:
+    of = replace(of_two_servers(), process("websocket-2", None, state="no answer"))
+    of["processes"] = [each | {"name": f"{each['name']} on b"} for each in of["processes"]]
+    now = situation(of)._replace(logs=None)
+    edges = {"websocket-1 on b": place(), "websocket-2 on b": None}
+    for name, known in (("ab", "it is not connected, and was not lately"), (None, "nobody is subscribed")):
+        found = hops(Evidence(ENDPOINT, name, now, STORED, edges))
+        reason = cause_of(found)
+        assert reason is not None
+        assert (reason.name, reason.state) == ("websocket-2 on b", State.UNKNOWN)
+        assert reason.remedy == "Read `journalctl -u diem@websocket-2` on b."
+        assert found[-1].state is State.UNKNOWN
+        assert found[-1].text.startswith(known)
+        assert found[-1].text.endswith(", unless at websocket-2 on b, which cannot be asked")
+    found = hops(Evidence(ENDPOINT, "ab", now, STORED, edges | {"websocket-1 on b": place(client())}))
+    assert cause_of(found) is None
+
+
 def test_dead_broker_is_the_cause_once_nothing_is_written_and_worth_a_look_before() -> None:
     edges = {"websocket-1": place(client()), "websocket-2": place()}
     assert cause(replace(of_two_servers(), dead("kafka-2")), edges) == ("kafka-2", "note")
@@ -155,7 +173,7 @@ def test_departures_are_bounded_and_the_latest_of_a_client_comes_first() -> None
     assert len(found) == MAX_DEPARTURES
     assert (found[0]["session"], found[0]["ago_s"]) == (f"{MAX_DEPARTURES + 1:x}", 300.0 - MAX_DEPARTURES - 1)
     assert not list(left.of("0", 300.0))
-    edges = {"websocket-1": place(departures=found)}
+    edges = {"websocket-1": place(departures=found), "websocket-2": place()}
     reason = cause_of(chain(of_two_servers(), edges))
     assert reason is not None
     assert reason.text.endswith("s ago with 4002: it did not read for 10 s")

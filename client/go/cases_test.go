@@ -1,12 +1,14 @@
 package diem
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,7 +36,7 @@ func equal(t *testing.T, what, found, expected any) {
 
 var runners = map[string]func(*testing.T){
 	"endpoint_names.json": endpointNames, "close.json": closes, "retry_after.json": retryAfter, "silence.json": silence,
-	"reconnect.json": reconnect, "server_messages.json": messages, "lost_versions.json": lostVersions,
+	"reconnect.json": reconnect, "server_messages.json": messages, "lost_versions.json": lostVersions, "tokens.json": tokenRules,
 }
 
 func TestCases(t *testing.T) {
@@ -44,7 +46,7 @@ func TestCases(t *testing.T) {
 	load(t, "index.json", &index)
 	found := map[string]bool{}
 	for _, each := range index.Files {
-		if each.Level != "basic" {
+		if each.Level != "basic" && each.Level != "tokens" {
 			continue
 		}
 		found[each.File] = true
@@ -257,4 +259,76 @@ func lostVersions(t *testing.T) {
 		}
 	}
 	equal(t, "cases", len(cases.Cases) > 0, true)
+}
+
+func tokenRules(t *testing.T) {
+	var cases struct {
+		Refresh []struct {
+			Life  float64 `json:"life_ms"`
+			Left  float64 `json:"left_ms"`
+			Draw  float64
+			Delay float64 `json:"delay_ms"`
+		}
+		Lifetimes []struct {
+			Claims json.RawMessage
+			Token  string
+			Wall   float64 `json:"wall_ms"`
+			Life   float64 `json:"life_ms"`
+			Left   float64 `json:"left_ms"`
+		}
+		Refusals []struct {
+			Name  string
+			Steps []struct {
+				Accepted, Refused string
+				Held, Final       bool
+			}
+		}
+		Closes []struct {
+			Code         int
+			First, Again *struct {
+				Reconnects bool
+				NewToken   *bool `json:"new_token"`
+			}
+		}
+	}
+	load(t, "tokens.json", &cases)
+	for _, each := range cases.Refresh {
+		equal(t, each, math.Abs(RefreshDelay(each.Life, each.Left, each.Draw)-each.Delay) < 0.001, true)
+	}
+	for _, each := range cases.Lifetimes {
+		token := each.Token
+		if each.Claims != nil {
+			token = "x." + base64.RawURLEncoding.EncodeToString(each.Claims) + ".x"
+		}
+		life, left := Lifetime(token, each.Wall)
+		equal(t, each, [2]float64{math.Round(life), math.Round(left)}, [2]float64{each.Life, each.Left})
+	}
+	for _, each := range cases.Refusals {
+		refusals := Refusals{}
+		for number, step := range each.Steps {
+			if step.Refused == "" {
+				refusals.Accepted(step.Accepted)
+			} else {
+				equal(t, fmt.Sprint(each.Name, number), refusals.Refused(step.Refused, step.Held), step.Final)
+			}
+		}
+	}
+	for _, each := range cases.Closes {
+		refusals := Refusals{}
+		for _, expected := range []*struct {
+			Reconnects bool
+			NewToken   *bool `json:"new_token"`
+		}{each.First, each.Again} {
+			if expected == nil {
+				continue
+			}
+			reconnects, isVoid := refusals.Closed("a", each.Code, true)
+			equal(t, each.Code, reconnects, expected.Reconnects)
+			if expected.NewToken != nil {
+				equal(t, each.Code, isVoid, *expected.NewToken)
+			}
+		}
+	}
+	counts := []int{len(cases.Refresh), len(cases.Lifetimes), len(cases.Refusals), len(cases.Closes)}
+	equal(t, "kinds without cases", slices.Contains(counts, 0), false)
 }

@@ -5,6 +5,7 @@ Also behind proxies that let no WebSocket through, where the libraries make requ
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,6 +17,7 @@ import orjson
 import pytest
 
 from diem.client import Client
+from tests.e2e.test_public import create_key, wait_for_token_keys
 from tests.support.obstacles import Obstacle, proxy
 from tests.support.patience import until
 from tests.support.required import in_cluster, unavailable
@@ -27,8 +29,14 @@ CLIENT = ROOT / "client"
 NODE = ROOT / "deploy/install/node.sh"
 GO = CLIENT / "go"
 GO_PROGRAM = ROOT / "build" / "go" / "watch"
-MAX_LINES = 300
-"""Of the minimal client, without comments and blank lines: what it takes to write one."""
+MAX_LINES = {"client.go": 300, "tokens.go": 100}
+"""Of the minimal client, without comments and blank lines: what it takes to write one, and what tokens add."""
+PLAN = """
+source = []
+[[plan]]
+name = "page"
+prefixes = ["/lib"]
+"""
 NAMES = [f"/lib/{number}" for number in range(20)]
 
 
@@ -90,10 +98,12 @@ def built_in_go() -> None:
 
 
 @contextlib.asynccontextmanager
-async def go(system: Running) -> AsyncIterator[Watcher]:
+async def go(system: Running, **variables: str) -> AsyncIterator[Watcher]:
     watcher = Watcher()
     program = await asyncio.create_subprocess_exec(
-        *(str(GO_PROGRAM), system.websocket_urls[0], f"{system.page}v1", *NAMES), stdout=subprocess.PIPE
+        *(str(GO_PROGRAM), system.websocket_urls[0], f"{system.page}v1", *NAMES),
+        stdout=subprocess.PIPE,
+        env={**os.environ, **variables},
     )
     async with _reading(program, watcher):
         yield watcher
@@ -173,10 +183,34 @@ async def test_programs_end_at_the_last_acknowledged_versions_whatever_is_killed
 
 
 @pytest.mark.usefixtures("built_in_go")
-def test_the_minimal_client_passes_the_cases_of_its_level_and_stays_small() -> None:
+def test_the_minimal_client_passes_the_cases_of_its_levels_and_stays_small() -> None:
     subprocess.run(["go", "test", "-count=1", "."], cwd=GO, check=True)
-    lines = [line.strip() for line in (GO / "client.go").read_text().splitlines()]
-    assert len([line for line in lines if line and not line.startswith("//")]) <= MAX_LINES
+    for file, most in MAX_LINES.items():
+        lines = [line.strip() for line in (GO / file).read_text().splitlines()]
+        assert len([line for line in lines if line and not line.startswith("//")]) <= most
+
+
+@pytest.mark.usefixtures("built_in_go")
+async def test_the_minimal_client_presents_tokens_and_replaces_them_on_its_connection(tmp_path: Path) -> None:
+    options = ("--anonymous", "off", "--set", "data:DIEM_DATA_ANONYMOUS_READS=off")
+    async with running(tmp_path, config=PLAN, options=options) as system:
+        await wait_for_token_keys(system)
+        key = (await create_key(system))["key"]
+        body = {"seconds": 10}  # replaced after some 4 s
+        async with go(system, DIEM_KEY=key, DIEM_TOKEN_BODY=orjson.dumps(body).decode()) as watcher:
+            watchers = {"go": watcher}
+            await has_arrived(watchers, await put(system, 1), "no fault")
+
+            async def refreshed() -> float:
+                headers = {"Authorization": f"Bearer {(system.state_dir / 'metrics.key').read_text().strip()}"}
+                url = f"{system.processes['websocket-1']['urls']['internal']}/metrics"
+                shown = (await system.http.get(url, headers=headers)).text
+                assert "diem_closes_total{" not in shown
+                return float(shown.partition('diem_authentications_total{outcome="refreshed"} ')[2].partition("\n")[0])
+
+            while await refreshed() < 2:
+                await asyncio.sleep(0.2)
+            await faults(system, watchers, ["data"], [["websocket-1"]])
 
 
 @pytest.mark.usefixtures("built")

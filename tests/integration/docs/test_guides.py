@@ -63,6 +63,8 @@ ELSEWHERE: Final[Mapping[str, set[str]]] = {
             "diem check",
             "diem watch",
             "diem status",
+            "diem top",
+            "diem why",
             "diem canary",
             "scp -rp",
             "ssh root@10.0.0.1",

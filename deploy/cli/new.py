@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
 
+import httpx
 import typer
 
 from deploy.cli.options import StateDirOption
@@ -24,6 +25,7 @@ DOCUMENTED_PAGE: Final = "http://localhost:8080/"
 """The address in the projects, which is that of ``diem up`` without options."""
 DEV_ORIGIN: Final = "http://localhost:5173"
 """Where ``npm run dev`` of each project serves it."""
+TIMEOUT_S: Final = 3.0
 SDK: Final = "diem-client-*.tgz"
 
 
@@ -67,9 +69,21 @@ def page_command(
     make_page(directory, framework, url, built_page())
     typer.echo(f"made {directory} ({framework}); next:")
     start, *others = _next_steps(directory, framework, url)
-    typer.echo(f"  {start}{'   # stop the running one first' if running else ''}")
+    if not running:
+        typer.echo(f"  {start}")
+    elif framework is Framework.PLAIN or not _admits_dev_server(url):
+        typer.echo(f"  {start}   # stop the running one first")
     for line in others:
         typer.echo(f"  {line}")
+
+
+def _admits_dev_server(url: str) -> bool:
+    """Return whether the system with this page says that pages of the dev server may connect."""
+    try:
+        answer = httpx.get(f"{url}config.json", headers={"Origin": DEV_ORIGIN}, timeout=TIMEOUT_S, trust_env=False)
+        return answer.is_success and answer.json().get("allowed", True) is True
+    except (httpx.HTTPError, ValueError, AttributeError):
+        return False
 
 
 def _next_steps(directory: Path, framework: Framework, url: str) -> tuple[str, ...]:

@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 
+from deploy.cli import new
 from deploy.cli.new import DOCUMENTED_PAGE, Framework, make_page
 from deploy.system.state_dir import StateDir
 from diem.errors import ConfigurationError
@@ -61,6 +63,36 @@ def test_command_takes_the_address_of_the_running_system(
     _, start, page = capsys.readouterr().out.splitlines()
     assert start == "  diem up --pages other   # stop the running one first"
     assert "open http://localhost:8100/scores.html" in page
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_admitted"), [({"rest": "v1"}, True), ({"rest": "v1", "allowed": False}, False), ([], False)]
+)
+def test_running_system_is_started_again_only_if_it_refuses_the_dev_server(
+    diem: Diem,
+    built: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    answer: object,
+    is_admitted: bool,
+) -> None:
+    def get(url: str, *, headers: dict[str, str], **_: object) -> httpx.Response:
+        assert (url, headers) == ("http://localhost:8100/config.json", {"Origin": "http://localhost:5173"})
+        return httpx.Response(200, json=answer)
+
+    monkeypatch.setattr(httpx, "get", get)
+    monkeypatch.setattr(new, "built_page", lambda: built)
+    with StateDir(tmp_path / ".diem").lock():
+        StateDir(tmp_path / ".diem").write_processes({"urls": {"page": "http://localhost:8100/"}})
+        assert diem("new", "page", "mine", "--with", "react") == 0
+    start = ["  diem up --origin http://localhost:5173   # stop the running one first"]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        *([] if is_admitted else start),
+        "  cd mine && npm install && npm run dev",
+        "  open http://localhost:5173",
+    ]
 
 
 @pytest.mark.parametrize("name", ["plain", "react"])

@@ -12,7 +12,7 @@ MODULES := client/node_modules/.package-lock.json
 PYTEST := $(PY) -m pytest --durations=10
 # Where the machine has no Node.js, pip installs it into the environment: after what test-parts installs there meanwhile.
 NODE_AFTER := $(shell deploy/install/node.sh --is-on-machine || echo $(VENV)/$(if $(filter install-test,$(MAKECMDGOALS)),.test,.run))
-RUN_ARGS ?=
+RUN_ARGS ?= --origin http://localhost:5173
 export PIP_ROOT_USER_ACTION := ignore
 
 .PHONY: help run test quick check unit contract integration e2e bench bench-fanout bench-convergence bench-bridge bench-rebuild bench-codecs bench-shares bench-proxy bench-traffic bench-cost bench-modes bench-sizing bench-wakes bench-placement bench-learning bench-follow bench-ingest bench-intake bench-postgres bench-points bench-files bench-writes bench-pipeline bench-polling bench-reads bench-tokens bench-updates bench-attack bench-scale bench-display bench-topic bench-peers smoke faults hosts walks pauses conformance engines frameworks cluster chart chart-modes audit sbom image image-test docs site packages cases artefacts release lock clean \

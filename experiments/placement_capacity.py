@@ -194,6 +194,7 @@ def outcomes(count: int, kept: Path, version: str) -> dict[str, tuple[str, float
 
     They are written to the file ``kept`` one by one: a run of the same ``version`` continues one that was ended.
     """
+    kept.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(kept.read_text()) if kept.exists() else {}
     found = before["outcomes"] if before.get("version") == version else {}
     with brief_search():

@@ -15,6 +15,7 @@ from tests.e2e.page import becomes, open_page, shows_load
 from tests.support.internal import http_client
 from tests.support.nginx import needs_nginx
 from tests.support.patience import until
+from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
 pytestmark = [
@@ -117,6 +118,7 @@ async def loaded(page: Page) -> list[str]:
     return sorted(way for way, outcome in (await page.evaluate("events")).items() if outcome == "load")
 
 
+@in_cluster()
 async def test_nothing_that_is_stored_runs_however_it_is_embedded(browser: Browser, module_system: Running) -> None:
     system = module_system
     old = {name: await put(system, f"/open/{name}", text, kind) for name, (kind, text) in CONTENT.items()}

@@ -46,6 +46,7 @@ async def see_everything(page: Page) -> None:
         await summary.click()
 
 
+@in_cluster()
 async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, market: Running) -> None:
     page = await open_page(browser, market, "desktop", "light", "reduce")
     await see_everything(page)

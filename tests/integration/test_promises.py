@@ -36,7 +36,9 @@ SERVER_DOWN = pytest.param(
 )
 RUNS_Z = [
     pytest.param(replace(LOAD_Z, mode="z-client", faults=("kill-websocket",), seed=16), marks=in_cluster()),
-    replace(LOAD_Z, mode="z-proxy", faults=("upstream-reset", "kill-bridge"), seed=17),
+    pytest.param(
+        replace(LOAD_Z, mode="z-proxy", faults=("upstream-reset", "kill-bridge"), seed=17), marks=in_cluster()
+    ),
 ]
 REPARTITIONED = [
     replace(LOAD_Z, mode="z-client", faults=("move-kill-bridge", "retire-rollback"), label="repartitioned", seed=21),

@@ -16,6 +16,7 @@ from tests.integration.deploy.running import DIEM, environment
 from tests.load.system import System
 from tests.support.patience import FACTOR, PATIENCE_S, until
 from tests.support.ports import free_port
+from tests.support.required import in_cluster
 from tests.support.stalls import stalls
 from tests.support.swallowing import NAME
 
@@ -57,6 +58,7 @@ async def delays(port: int, key: str) -> set[str]:
 
 
 @pytest.mark.takes(40)
+@in_cluster()
 async def test_server_that_swallows_updates_is_named_in_time_and_no_other(tmp_path: Path) -> None:
     async with System("x-broadcast", tmp_path, ["--servers", "2"], program=NAME) as system:
         key = (system.state / "metrics.key").read_text().strip()

@@ -98,6 +98,7 @@ async def test_clients_of_a_server_that_is_killed_miss_nothing_and_nothing_is_le
         await until_own_endpoints_are_deleted(running)
 
 
+@in_cluster()
 @pytest.mark.takes(30)
 async def test_clients_that_find_their_servers_themselves_miss_nothing(
     tmp_path: Path, on_kafka: tuple[str, ...]

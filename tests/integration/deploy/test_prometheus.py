@@ -18,6 +18,7 @@ from tests.integration.deploy.scraping import check_key_opens_nothing_else
 from tests.support.nginx import needs_nginx
 from tests.support.patience import PATIENCE_S, until
 from tests.support.ports import free_port
+from tests.support.required import in_cluster
 from tools.prometheus.configuration import ALERTS, DASHBOARD
 
 CASES = Path(__file__).parent / "alert_cases.yaml"
@@ -148,6 +149,7 @@ EMPTY = {
 
 
 @needs_nginx
+@in_cluster()
 async def test_prometheus_scrapes_what_runs_and_follows_its_number(tmp_path: Path) -> None:
     program("prometheus")
     async with up(tmp_path, "--mode", "x-broadcast", "--servers", "1") as running:

@@ -194,7 +194,7 @@ async def test_an_endpoint_watched_again_after_long_is_polled_at_once(world: Wor
 
 @in_world
 async def test_polls_of_many_endpoints_are_spread_and_a_restart_repeats_none(world: World) -> None:
-    names = [f"/orders/{number}" for number in range(300)]
+    names = [f"/orders/{number}" for number in range(60)]
     source = await world.started()
     for name in names:
         source.watch(name)
@@ -207,12 +207,12 @@ async def test_polls_of_many_endpoints_are_spread_and_a_restart_repeats_none(wor
             source.watch(name)
     await asyncio.sleep(1.6 * EVERY_S)
     counts = world.since(began)
-    assert len(counts) == 300
+    assert len(counts) == 60
     assert {*counts.values()} <= {7, 8, 9}
-    assert 2370 <= counts.total() <= 2430
+    assert 474 <= counts.total() <= 486
     for second in range(round(8 * EVERY_S)):
         within = sum(began + second <= at < began + second + 1 for at, _ in world.requests)
-        assert 10 <= within <= 70
+        assert within <= 24
 
 
 @in_world

@@ -30,7 +30,7 @@ ALL: Final = [ROOT / "README.md", ROOT / "docs" / "going-public.md", *sorted(GUI
 PORTS: Final = ("8080", "8101", "8123")
 INSTEAD: Final = {
     # Installed before the tests run.
-    "make run": "diem up --pages examples",
+    "make run": "diem up --pages examples --origin http://localhost:5173",
     ". .venv/bin/activate": "true",
     "make spark": "true",
     # Of this system alone.

@@ -32,6 +32,8 @@ from tools.diagnosis import Diagnosis, State, as_json_values, has_fault, print_t
 from tools.why import Evidence, cause_of, hops
 
 TIMEOUT_S: Final = 3.0
+_NO_PROCESS: Final = {"endpoint", "client", "clients"}
+"""Hops that are unknown because of a process."""
 MAX_COLUMNS: Final = 120
 
 
@@ -156,6 +158,8 @@ def _print(chain: list[Diagnosis], cause: Diagnosis | None) -> None:
     console.print(f"\n{'Cause' if cause.state is State.FAULT else 'Note '}  {cause.name}: {cause.text}")
     if cause.remedy:
         console.print(f"Do     {pasteable(cause.remedy)}")
-    unknown = [hop.name for hop in chain if hop.state is State.UNKNOWN and hop is not cause]
-    if unknown:
-        console.print(f"Or     {listed(unknown)}, of which nothing is known")
+    others = [
+        hop.name for hop in chain if hop.state is State.UNKNOWN and hop is not cause and hop.name not in _NO_PROCESS
+    ]
+    if others:
+        console.print(f"Or     {listed(others)}, which cannot be asked")

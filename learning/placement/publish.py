@@ -34,8 +34,6 @@ SAVING_ERRORS: Final = 3.0
 """Likewise a gain. Plans are made every hour: with two, chance alone would apply one every other day."""
 ROUNDING: Final = 1e-6
 """Excess over the bound of the imbalance that counts as a rounding error."""
-EXTRAPOLATED_ERROR: Final = 1.2
-"""Error of a saving for clients held out, as a multiple of that for the same clients if plans were made from all."""
 MEAN_STEP: Final = 0.01
 """Relative step of the fan-out, for the slope of the sends that it saves."""
 LOAD_RESOLUTION: Final = 256
@@ -98,6 +96,9 @@ class HeldOut:
 
         A plan gains the more for others the more clients it is made from, about in proportion to the logarithm of
         their number. By that their figures are extrapolated to all clients.
+
+        The error is that of independent parts. They have clients in common, for which it would be a quarter less; the
+        rest is for the plan from all, which gains more or less than extrapolated (docs/placement.md).
         """
         slope = math.log(1 / (1 - share)) / math.log(2 * (1 - share)) if halves else 0.0
         weighted = [((1 + slope) / len(parts), each) for each in parts]
@@ -105,9 +106,9 @@ class HeldOut:
         now, found = parts[0].now, parts[0].found
         if now is not None:
             now = replace(now, cost=sum(weight * each.now.cost for weight, each in weighted if each.now is not None))
-        error = float(np.linalg.norm([each.found.error for each in parts])) / len(parts)
         cost = sum(weight * each.found.cost for weight, each in weighted)
-        found = replace(found, cost=cost, error=error * EXTRAPOLATED_ERROR)
+        error = float(np.linalg.norm([weight * each.found.error for weight, each in weighted]))
+        found = replace(found, cost=cost, error=error)
         return cls(now, found, tuple(weighted))
 
 

@@ -166,7 +166,8 @@ def test_figures_for_clients_held_out_are_extrapolated_to_plans_from_all_clients
     assert found.now is not None
     assert found.now.cost == pytest.approx(NOW.cost)
     assert sum(weight for weight, _ in found.parts) == pytest.approx(1.0)
-    assert found.found.error == pytest.approx(1.2 * 2.0 / 2)
+    slope, (wide, narrow) = np.log(4 / 3) / np.log(3 / 2), (2.0 / np.sqrt(4), 1.0 / np.sqrt(2))
+    assert found.found.error == pytest.approx(np.hypot((1 + slope) * wide, slope * narrow))
 
 
 def test_a_share_of_the_cost_is_to_be_saved_beyond_chance() -> None:

@@ -104,6 +104,17 @@ class Backend:
         parts = [blocks.fold(block, self.endpoints, held, held_out=held_out, seed=seed) for block in self._blocks]
         return Backend(parts, self.endpoints)
 
+    def without_repeated_sets(self, earlier: "Backend") -> "Backend":
+        """A backend of the blocks of :func:`blocks.drop_repeated_sets`."""
+        hashes = earlier.hash_sets()
+        return Backend(
+            [blocks.drop_repeated_sets(block, hashes, self.endpoints) for block in self._blocks], self.endpoints
+        )
+
+    def hash_sets(self) -> npt.NDArray[np.uint64]:
+        """Return :func:`blocks.hash_sets` of all blocks."""
+        return np.concatenate([blocks.hash_sets(block, self.endpoints) for block in self._blocks])
+
     def halves(self) -> "tuple[Backend, Backend]":
         """Backends of either half of the clients, kept for the next call."""
         if self._halves is None:

@@ -155,6 +155,15 @@ def fold(block: Block, count: int, held: tuple[float, float], *, held_out: bool,
     return select_sets(block, rows, weights[rows], chosen[rows])
 
 
+def drop_repeated_sets(block: Block, earlier: npt.NDArray[np.uint64], count: int) -> Block:
+    """Return the block without sets (of pins below ``count``) of one client whose hash is among ``earlier``.
+
+    Sets of several clients are common, those of one client that occur again are most likely of the same one.
+    """
+    repeated = (block.clients == 1) & np.isin(hash_sets(block, count), earlier)
+    return select_sets(block, np.flatnonzero(~repeated))
+
+
 LONG_SHARE, LONG_PINS = 10, 1000
 """A set with more than a tenth of the endpoints, and more than so many, is long."""
 

@@ -30,6 +30,8 @@ MANY_HELD_OUT: Final = 10_000
 """Number of clients held out after which no further part is: their mean is known well enough."""
 AMPLE_SUBSCRIBERS: Final = 64.0
 """Mean subscribers of an endpoint from which no clients are held out: the gain of others is then within a point."""
+NEWCOMERS: Final = 0.5
+"""Share of the clients from which on those who are new judge a plan; with fewer, it is for those who return."""
 LEAF_WEIGHT: Final = 0.25
 """Weight of the fan-out over single leaves, which represents unplanned numbers of servers."""
 
@@ -144,6 +146,12 @@ class Problem:
             replace(self, backend=used_part, share=1 - share, instance=used),
             replace(self, backend=others, share=share),
         )
+
+    def of_newcomers(self, earlier: Backend) -> "Problem":
+        """Return the problem of the clients who were not in an ``earlier`` window, or this one if most of them were."""
+        others = self.backend.without_repeated_sets(earlier)
+        share = others.count_clients() / max(self.clients, 1.0)
+        return self if share < NEWCOMERS else replace(self, backend=others, share=share)
 
     @property
     def max_servers(self) -> int:

@@ -83,7 +83,8 @@ def plan(
     """Return the best placement within the budgets, or the current one: same input and seed, same bytes.
 
     Made from each of ``learnt``, earlier windows of the same endpoints (:func:`instance.split_time`), and judged on
-    ``instance``, which the search has not seen. Without them, made from ``instance`` and judged on clients held out.
+    the clients of ``instance`` who are not in the first of them. Without them, made from ``instance`` and judged on
+    clients held out.
 
     ``current`` is the current home of every endpoint, among ``current_partitions``: int32[E], HOT (-1) for hot ones.
     With a movement budget the search starts from it. A budget too small to balance the load is still kept; the report
@@ -94,18 +95,19 @@ def plan(
     """
     backend = backend or Backend(instance.blocks(), len(instance.endpoints))
     problem = Problem(instance, backend, costs, options, verdict_costs=verdict_costs)
-    now = _evaluate_current(problem, current)
+    windows = [(each, Backend(each.blocks(), len(each.endpoints))) for each in learnt] or [(instance, backend)]
+    judging = problem.of_newcomers(windows[0][1]) if learnt else problem
+    now = _evaluate_current(problem, current, judging)
     found: list[tuple[str, Parts, int]] = []
     held_out = {} if learnt else _hold_out(problem, current, uneven=now is not None and is_uneven(now, options.epsilon))
-    for window in learnt or [instance]:
-        search = replace(problem, backend=backend.without_long_sets())
-        if window is not instance:
-            of_window = Backend(window.blocks(), len(window.endpoints)).without_long_sets()
-            search = replace(problem, instance=window, backend=of_window)
+    for window, of_window in windows:
+        search = replace(problem, instance=window, backend=of_window.without_long_sets())
         before = _evaluate_current(search, current)
         found += _candidates(search, current, uneven=before is not None and is_uneven(before, options.epsilon))
     candidates = [
-        replace(evaluate(problem, placement, partitions, current=current, name=name), held_out=held_out.get(name))
+        replace(
+            _judge(problem, judging, placement, partitions, current=current, name=name), held_out=held_out.get(name)
+        )
         for name, placement, partitions in found
     ]
     decision = choose_candidate(now, candidates, options.epsilon, options.least_saving)
@@ -123,10 +125,24 @@ def plan(
     )
 
 
-def _evaluate_current(problem: Problem, current: Parts | None) -> EvaluatedPlacement | None:
+def _judge(
+    problem: Problem, judging: Problem, placement: Parts, partitions: int, *, current: Parts | None, name: str
+) -> EvaluatedPlacement:
+    """Evaluate a placement, with the cost that it decides for the clients of ``judging``."""
+    found = evaluate(problem, placement, partitions, current=current, name=name)
+    if judging is problem:
+        return found
+    of_those = evaluate(judging, placement, partitions, current=current, name=name)
+    return replace(found, cost=of_those.cost, error=of_those.error, halves=of_those.halves)
+
+
+def _evaluate_current(
+    problem: Problem, current: Parts | None, judging: Problem | None = None
+) -> EvaluatedPlacement | None:
     if current is None:
         return None
-    return evaluate(problem, current, problem.options.current_partitions, current=current, name="current")
+    judging, partitions = judging or problem, problem.options.current_partitions
+    return _judge(problem, judging, current, partitions, current=current, name="current")
 
 
 def _hold_out(problem: Problem, current: Parts | None, *, uneven: bool) -> dict[str, HeldOut]:

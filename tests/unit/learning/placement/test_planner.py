@@ -356,6 +356,30 @@ def test_a_plan_from_earlier_windows_is_judged_on_the_next_one(change: float) ->
     assert outcome.report["held_out"] is None
 
 
+@brief_search()
+def test_clients_who_return_do_not_judge_a_plan_made_from_them() -> None:
+    """Without common interests a plan fits the clients that it was made from, and hardly others."""
+    everybody = population(replace(SMALL, endpoints=800, clients=20_000, mixing=1.0, zipf=0.0))
+    *earlier, hour = windows(everybody, Timeline(clients=300, session_s=1200, returning=0.4, seed=2), 3)
+    others = next(windows(everybody, Timeline(clients=5000, seed=1), 1))
+    latest, learnt = split_time(hour, earlier[::-1], [1.0, 0.7])
+    current = murmur2(latest.endpoints, 4)
+    options = PlanOptions(servers=(4,), partitions=4, current_partitions=4, hot_budget=0.0)
+    outcome = plan(latest, options, DEFAULT, current, learnt=learnt)
+    gain = 1 - fan_out(backend(others), outcome.placement, 4).mean / fan_out(backend(others), current, 4).mean
+    saves, cost = outcome.report["saves"], outcome.report["candidates"]["current"]["cost_us_per_s"]
+    assert abs(saves["us_per_s"] / cost - gain) < 2 * saves["error"] / cost
+
+
+def test_clients_who_return_judge_a_plan_if_most_do_or_several_have_the_set() -> None:
+    earlier = backend(instance([1.0] * 5, ([0, 1], 100), ([1, 2], 100), ([2, 3], 300)))
+    one, two, common, new = ([0, 1], 100), ([1, 2], 100), ([2, 3], 300), ([2, 4], 100)
+    for sets, judging in (([one, common, new], 4), ([one, two, common, new], 4), ([one, two, new], 3)):
+        made = instance([1.0] * 5, *sets)
+        problem = Problem(made, backend(made), COSTS, PlanOptions(servers=(2,)))
+        assert problem.of_newcomers(earlier).clients == judging
+
+
 def test_a_margin_is_left_below_the_bound_where_one_can_be(small: Instance) -> None:
     options = PlanOptions(servers=(4,), partitions=4, hot_budget=0.0, margin=0.5, hold_out=0.0)
     assert imbalance(small, plan(small, options, COSTS).placement, 4, 4) <= 1.025 + 1e-9

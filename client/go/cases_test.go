@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -330,5 +329,5 @@ func tokenRules(t *testing.T) {
 		}
 	}
 	counts := []int{len(cases.Refresh), len(cases.Lifetimes), len(cases.Refusals), len(cases.Closes)}
-	equal(t, "kinds without cases", slices.Contains(counts, 0), false)
+	equal(t, "cases", counts[0]*counts[1]*counts[2]*counts[3] > 0, true)
 }

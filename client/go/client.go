@@ -47,7 +47,7 @@ func Reconnects(code int) bool { return code < 4500 && !isFinal[code] }
 func RetryWindow(reason string) float64 {
 	if found := retry.FindStringSubmatch(reason); found != nil {
 		ms, _ := strconv.ParseFloat(found[1], 64)
-		return min(ms, 600_000)
+		return math.Min(ms, 600_000)
 	}
 	return -1
 }
@@ -60,7 +60,7 @@ func RetryAfter(field string, wall int64) (delay float64) {
 	} else if date, err := http.ParseTime(field); err == nil {
 		delay = float64(date.UnixMilli() - wall)
 	}
-	return max(0, min(delay, 300_000))
+	return math.Max(0, math.Min(delay, 300_000))
 }
 
 // SilenceLimit returns the time without a frame after which a server counts as hung.
@@ -68,7 +68,7 @@ func SilenceLimit(heartbeat, usual float64) float64 {
 	if heartbeat <= 0 {
 		return usual
 	}
-	return min(2*max(heartbeat, 1000), usual)
+	return math.Min(2*math.Max(heartbeat, 1000), usual)
 }
 
 // Backoff has the delays between attempts to connect; Draw returns a share of a window.
@@ -87,7 +87,7 @@ func (b *Backoff) Delay(now, open float64, code int, reason string, retryAfter f
 	}
 	window := RetryWindow(reason)
 	if window < 0 {
-		window = min(doubled(b.failures, 30_000), max(500, now-b.outage))
+		window = math.Min(doubled(b.failures, 30_000), math.Max(500, now-b.outage))
 	}
 	if code != 1012 { // a restart is no failure
 		b.failures++
@@ -95,7 +95,7 @@ func (b *Backoff) Delay(now, open float64, code int, reason string, retryAfter f
 	return retryAfter + b.Draw()*window
 }
 
-func doubled(failures, limit float64) float64 { return min(500*math.Pow(2, failures), limit) }
+func doubled(failures, limit float64) float64 { return math.Min(500*math.Pow(2, failures), limit) }
 
 // Versions is what a client has of one endpoint.
 type Versions struct {
@@ -111,8 +111,8 @@ func (v *Versions) Update(version int64, complete bool) bool {
 	isNew := version > v.Held
 	if isNew && complete {
 		v.Held, v.Wanted, v.Stale = version, 0, false
-	} else if isNew {
-		v.Wanted = max(v.Wanted, version)
+	} else if isNew && version > v.Wanted {
+		v.Wanted = version
 	}
 	return isNew && complete
 }
@@ -185,6 +185,7 @@ func now() float64 { return float64(time.Since(began)) / 1e6 }
 // with each status, and with replies. It fetches from rest (http://HOST:8080/v1) what does not come with an update. With a
 // function token it presents what that returns. It ends with the context, or when a server closes for good.
 func Watch(ctx context.Context, url, rest string, names []string, token func() (string, error), on func(*Message)) error {
+	rand.Seed(time.Now().UnixNano()) // before Go 1.20, or all clients would return together
 	w := &watcher{ctx: ctx, rest: rest, on: on, tokens: tokens{request: token, refusals: Refusals{}}, endpoints: map[string]*Versions{}}
 	for _, name := range names {
 		w.endpoints[name] = &Versions{}
@@ -212,8 +213,9 @@ func Watch(ctx context.Context, url, rest string, names []string, token func() (
 }
 
 func (w *watcher) serve(conn *websocket.Conn) (err error) {
-	defer conn.Close()
-	defer context.AfterFunc(w.ctx, func() { conn.Close() })()
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	go func() { <-ctx.Done(); conn.Close() }()
 	conn.SetReadLimit(maxBytes)
 	for silence := 10_000.0; err == nil; { // for the welcome
 		conn.SetReadDeadline(time.Now().Add(duration(silence)))
@@ -239,7 +241,7 @@ func (w *watcher) serve(conn *websocket.Conn) (err error) {
 func (w *watcher) handle(conn *websocket.Conn, m *Message) error {
 	switch m.Type {
 	case "welcome":
-		w.windowMS = min(m.FetchWindow, 10_000)
+		w.windowMS = math.Min(m.FetchWindow, 10_000)
 		if err := w.present(conn); err != nil {
 			return err
 		}
@@ -290,7 +292,7 @@ func (w *watcher) handle(conn *websocket.Conn, m *Message) error {
 
 // delay returns when a fetch begins: what shows nothing does not wait.
 func (w *watcher) delay(e *Versions) float64 {
-	return min(float64(e.Held), w.windowMS) * rand.Float64()
+	return math.Min(float64(e.Held), w.windowMS) * rand.Float64()
 }
 
 // fetch requests what is missing of an endpoint, until it is there or has come with an update.

@@ -1,5 +1,5 @@
 module diem
 
-go 1.21
+go 1.19
 
 require github.com/gorilla/websocket v1.5.3

@@ -3,7 +3,7 @@ package diem
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"math"
 	"math/rand"
 	"net/http"
@@ -31,7 +31,7 @@ func Lifetime(token string, wall float64) (life, left float64) {
 
 // RefreshDelay returns the time until a token is replaced; draw in [0, 1) brings it forward.
 func RefreshDelay(life, left, draw float64) float64 {
-	delay := min(0.8*life, max(life-30_000, life/2)) + left - life
+	delay := math.Min(0.8*life, math.Max(life-30_000, life/2)) + left - life
 	if delay <= 0 {
 		delay = left / 2
 	}
@@ -49,7 +49,7 @@ func (r Refusals) Refused(url string, held bool) bool {
 	if r[url]++; held {
 		r[""]++
 	}
-	return max(r[url], r[""]) > 1
+	return r[url] > 1 || r[""] > 1
 }
 
 // Closed applies a close code; it returns whether a client reconnects, and whether with a new token.
@@ -75,7 +75,7 @@ func (t *tokens) replace() error {
 	if err == nil && life > 0 {
 		t.held, t.due = token, now()+RefreshDelay(life, left, rand.Float64())
 	} else if t.due = now() + 5_000*(1+rand.Float64()); t.held == "" {
-		return errors.Join(err, errors.New("no token"))
+		return fmt.Errorf("no token: %v", err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ runs.
 """
 
 import json
+import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -161,10 +162,12 @@ class BatchWriter:
         staged, observed = self._sink / STAGING / uuid.uuid4().hex, Observation()
         read, others = tables.read_canonical(lines), F.count_if(F.col("json").isNull())
         counted = read.observe(observed, F.count(F.lit(1)).alias("rows"), others.alias("others"))
-        _stage(tables.canonical_rows(counted), staged)
-        if observed.get["others"]:
-            # Only for these lines a Python worker starts.
-            _stage(tables.other_rows(read, self._proof), staged)
+        _stage(tables.staged_rows(counted), staged)
+        # Only for these lines a Python worker starts. Without the folder, workers have another disk: no commit.
+        if observed.get["others"] and tables.staged_folder(staged).is_dir():
+            odd = tables.staged_lines(lines.sparkSession, staged)
+            _stage(tables.other_rows(odd, self._proof), staged)
+            shutil.rmtree(tables.staged_folder(staged))
         delta_table.commit(self._sink, staged, query, number, observed.get["rows"])
         self.written[number] = observed.get["rows"]
 

@@ -48,11 +48,16 @@ SCHEMA: Final = (
     "raw string, reason string, source string, kind string, day date"
 )
 """Schema of both tables: the other table's columns are null; the last two are in the files' paths."""
+LINES: Final = "lines"
+"""Kind of staged rows that are not parsed yet."""
 MAX_RAW_CHARS: Final = 4096
 """Maximum number of characters kept of a quarantined line."""
 _FIELDS: Final = 16
 _HOUR_MS: Final = 3_600_000
 _ACCESSED: Final = len(Accessed._fields)
+_TIMES: Final = ("time", "since", "until")
+_OF_LINE: Final = frozenset({"arrived", "raw", "source", KIND, "day"})
+"""Columns that do not come from an event's fields alone."""
 _COLUMNS: Final = tuple(
     part.strip().split(" ")[0] for part in SCHEMA.replace(_UPDATES, "").replace(_REQUESTS, "").split(",")
 )
@@ -63,32 +68,50 @@ def schema_json() -> str:
     return StructType.fromDDL(SCHEMA).json()
 
 
-def canonical_rows(read: DataFrame) -> DataFrame:
-    """Return the rows of canonical lines, in the columns of :data:`SCHEMA`.
+def staged_rows(read: DataFrame) -> DataFrame:
+    """Return the rows of canonical lines; of others, their bytes as ``raw``, of the kind :data:`LINES` without a day.
+
+    So each line is parsed once, however many others there are. In the columns of :data:`SCHEMA`.
 
     Args:
-        read: lines (``value``, ``arrived``, ``source``) with the column ``json``; others are left out.
+        read: lines (``value``, ``arrived``, ``source``) with the column ``json``.
     """
-    return _rows(read.where(F.col("json").isNotNull()), _json_row())
+    is_event = F.col("json").isNotNull()
+    own = {
+        "raw": F.when(~is_event, F.col("value").cast("string")),
+        "source": F.when(~is_event, F.col("source")),
+        KIND: F.when(is_event, F.lit(EVENTS)).otherwise(F.lit(LINES)),
+        "day": F.to_date(F.timestamp_millis("json.time")),
+    }
+    columns = own | _json_columns()
+    return read.select(*(columns.get(name, F.col(name)).alias(name) for name in _COLUMNS))
 
 
-def other_rows(read: DataFrame, proof: Path | None = None) -> DataFrame:
-    """Return the rows of all other lines, parsed in Python; see :func:`canonical_rows`.
+def staged_lines(spark: SparkSession, staged: Path) -> DataFrame:
+    """Return the other lines from a folder of staged rows: ``value``, ``arrived``, ``source``."""
+    rows = spark.read.schema("raw string, arrived timestamp, source string").parquet(spark_path(staged_folder(staged)))
+    return rows.select(F.col("raw").cast("binary").alias("value"), "arrived", "source")
+
+
+def staged_folder(staged: Path) -> Path:
+    """Return the folder of the other lines in one of staged rows."""
+    return staged / f"{KIND}={LINES}"
+
+
+def other_rows(lines: DataFrame, proof: Path | None = None) -> DataFrame:
+    """Return the rows of lines parsed in Python, in the columns of :data:`SCHEMA`.
 
     Args:
-        read: as there.
+        lines: ``value``, ``arrived``, ``source``.
         proof: the file that executors must see, lest their results be lost; None in local mode.
     """
     # Row by row: an Arrow UDF would need pandas.
     parse = F.udf(parse_row if proof is None else partial(_parse_where_shared, proof), PARSED_SCHEMA)
-    return _rows(read.where(F.col("json").isNull()), parse(F.coalesce("value", F.lit(b""))))
-
-
-def _rows(lines: DataFrame, row: Column) -> DataFrame:
+    row = parse(F.coalesce("value", F.lit(b"")))
     parsed = lines.select("value", "arrived", "source", row.alias("row")).select("*", "row.*")
     is_event = F.col("reason").isNull()
     line = F.make_valid_utf8(F.col("value").cast("string"))
-    times = {name: F.timestamp_millis(F.col(name)) for name in ("time", "since", "until")}
+    times = {name: F.timestamp_millis(F.col(name)) for name in _TIMES}
     return parsed.withColumns(
         times
         | {
@@ -120,8 +143,8 @@ def read_canonical(lines: DataFrame) -> DataFrame:
     return read.withColumn("json", F.when(is_event, F.col("json")))
 
 
-def _json_row() -> Column:
-    """Return the columns of :data:`PARSED_SCHEMA` from the column ``json``."""
+def _json_columns() -> dict[str, Column]:
+    """Return the columns of an event from the column ``json``; all are null where it is."""
     updates = F.transform(
         F.map_entries("json.updates"),
         lambda entry: F.struct(
@@ -141,10 +164,11 @@ def _json_row() -> Column:
         "unknown": F.transform(indices, lambda index: F.get("json.endpoints", index)),
         "sharers": F.when(F.col("json.client").isNotNull(), F.coalesce("json.sharers", F.lit(1))),
         "reason": F.lit(None),
+        **{name: F.timestamp_millis(f"json.{name}") for name in _TIMES},
     }
-    fields = cast("StructType", StructType.fromDDL(PARSED_SCHEMA)).fields
-    columns = {each.name: computed.get(each.name, F.col(f"json.{each.name}")) for each in fields}
-    return F.struct(*(columns[each.name].cast(each.dataType).alias(each.name) for each in fields))
+    fields = cast("StructType", StructType.fromDDL(SCHEMA)).fields
+    types = {each.name: each.dataType for each in fields if each.name not in _OF_LINE}
+    return {name: computed.get(name, F.col(f"json.{name}")).cast(type_) for name, type_ in types.items()}
 
 
 def parse_row(line: bytes) -> tuple[Any, ...]:

@@ -137,7 +137,8 @@ def rows_of(lines: "DataFrame") -> list[Any]:
     """The rows in the order of the lines, of which ``source`` is the number."""
     read = tables.read_canonical(lines.coalesce(1)).persist()
     numbers = [row["source"] for parsed in ("IS NOT NULL", "IS NULL") for row in read.where(f"json {parsed}").collect()]
-    rows = [*tables.canonical_rows(read).collect(), *tables.other_rows(read).collect()]
+    own, others = tables.staged_rows(read).where("kind = 'events'"), tables.other_rows(read.where("json IS NULL"))
+    rows = [*own.collect(), *others.collect()]
     read.unpersist()
     return [tuple(row) for _, row in sorted(zip(map(int, numbers), rows, strict=True), key=lambda pair: pair[0])]
 

@@ -173,8 +173,11 @@ class SourceLag(NamedTuple):
     unread: int
     lost: int = 0
     """Records deleted by brokers before being read, or missing at the end of a log already read."""
+    size: int = 0
+    """Of unread files, in bytes."""
 
 
 def unread_files(folder: Path, checkpoint: Path) -> SourceLag:
     """Return the lag in a folder: its unread complete files."""
-    return SourceLag(len(set(complete_files(folder)) - set(read_files(checkpoint))))
+    unread = set(complete_files(folder)) - set(read_files(checkpoint))
+    return SourceLag(len(unread), size=sum(file.stat().st_size for file in unread))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +19,11 @@ from deploy.terminal import Terminal
 from diem.errors import FileError
 from learning.jobs import erasure
 from learning.jobs.checkpoint import read_offsets
+from learning.jobs.delta_table import committed_files
 from learning.jobs.erasure import Erased
 from learning.jobs.sources import FileSource, SourceLag, TopicSource, unread_files
 from learning.jobs.spark_options import NoSpark, SparkOptions, SparkSettings, is_local, master_of
-from learning.jobs.warehouse import NoTraffic, Warehouse, all_statistics, read_window, warehouse_at
+from learning.jobs.warehouse import EVENTS, NoTraffic, Warehouse, all_statistics, read_window, warehouse_at
 from learning.spark import class_archive
 from learning.spark.jars import JARS
 from learning.statistics.model import duplicate_recorders_warning
@@ -84,10 +86,13 @@ def run(
         TablesUnavailable: a folder cannot be written, or the disk is full.
         DiemError: any other error that a person can correct.
     """
+    find_java()
     source = None if reading is None else reading.source
+    unread = SourceLag(0) if source is None else asyncio.run(unread_of(here, source))
     # All of a run, with an end.
     whole = wanted is not None and reading is not None and reading.follow_s is None
-    with _spark(here, terminal, settings, source, whole=whole) as (spark, proof):
+    events = _expected_events(here, reading, unread)
+    with _spark(here, terminal, settings, source, whole=whole, events=events) as (spark, proof):
         from learning.jobs import ingest, statistics  # noqa: PLC0415  # with PySpark, see find_java
 
         def compute(window: Window | int, name: str | None) -> Path:
@@ -98,7 +103,7 @@ def run(
             return folder
 
         if reading is not None:
-            with _shown(here, reading, terminal) as show:
+            with _shown(here, reading, unread, terminal) as show:
                 lines = ingest.ingest(
                     spark,
                     reading.source,
@@ -115,6 +120,17 @@ def run(
     return None
 
 
+def _expected_events(here: Warehouse, reading: ReadOptions | None, unread: SourceLag) -> float:
+    """Return about how many events a run reads, as lines and from the tables' last day; infinite while following."""
+    if reading is not None and reading.follow_s is not None:
+        return inf
+    files = [file for source in here.sources() for file in committed_files(here.sink(source), EVENTS)]
+    last = max((file.day for file in files), default=None)
+    return max(unread.unread, unread.size // _LINE_BYTES) + sum(file.rows for file in files if file.day == last)
+
+
+_LINE_BYTES: Final = 300
+"""Mean length of a line."""
 CURRENT: Final = "current"
 """Name of statistics that following replaces, until the end of their window."""
 _BUSY_SHARE: Final = 1 / 3
@@ -194,11 +210,12 @@ def _spark(
     source: FileSource | TopicSource | None = None,
     *,
     whole: bool = False,
+    events: float = inf,
 ) -> "Iterator[tuple[Any, Path | None]]":
     """Run Spark with a scratch folder, and with its connector to Kafka; raise what ``run`` does.
 
     Yields the session, and the proof that its executors share a disk with this machine (None: they need not). The first
-    ``whole`` run makes the archive of classes.
+    ``whole`` run makes the archive of classes. ``events``: about how many are read.
     """
     command = find_java()
     from learning.jobs import executors, spark_session  # noqa: PLC0415  # with PySpark
@@ -208,7 +225,7 @@ def _spark(
         with _terminated_as_interrupted(), spark_session.scratch_folder() as scratch:
             terminal.info("starting Spark")
             archive = class_archive.find(command, spark_session.HOME, new=whole)
-            options = SparkOptions(scratch, settings, jars, command, **archive._asdict())
+            options = SparkOptions(scratch, settings, jars, command, events=events, **archive._asdict())
             master = master_of(settings, spark_session.given_settings())
             with ExitStack() as opened:
                 with _wait_shown(terminal, master) as begin:
@@ -253,9 +270,10 @@ def _require(*modules: str) -> None:
 
 
 @contextmanager
-def _shown(here: Warehouse, reading: ReadOptions, terminal: Terminal) -> "Iterator[Callable[[CommittedBatch], None]]":
+def _shown(
+    here: Warehouse, reading: ReadOptions, unread: SourceLag, terminal: Terminal
+) -> "Iterator[Callable[[CommittedBatch], None]]":
     """Show a progress bar at a terminal, unless following; else a line for each batch."""
-    unread = asyncio.run(unread_of(here, reading.source))
     what = "files" if isinstance(reading.source, FileSource) else "records"
     if unread.lost:
         terminal.warn(f"{unread.lost:,} records were deleted or lost by Kafka before they were read")

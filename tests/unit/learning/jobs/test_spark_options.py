@@ -8,6 +8,7 @@ import pytest
 from diem.errors import ConfigurationError
 from learning.jobs.spark_options import (
     PARTITION_BYTES,
+    QUICK_EVENTS,
     SparkOptions,
     SparkSettings,
     configuration,
@@ -62,6 +63,19 @@ def test_a_collector_of_the_operator_is_the_only_one(monkeypatch: pytest.MonkeyP
     assert collectors("local[2]", driver_defaultJavaOptions="-XX:+UseZGC") == []
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Xmn1m -XX:+UseG1GC")
     assert collectors("local[2]") == []
+
+
+def test_only_runs_for_many_events_have_the_optimising_compiler() -> None:
+    def options(events: float) -> str:
+        few = SparkOptions(Path("/scratch"), SparkSettings(), events=events)
+        return configuration(few, {})["spark.driver.extraJavaOptions"]
+
+    assert ["TieredStopAtLevel" in options(events) for events in (0, QUICK_EVENTS, QUICK_EVENTS + 1)] == [
+        True,
+        True,
+        False,
+    ]
+    assert "TieredStopAtLevel" not in made(SparkSettings())["spark.driver.extraJavaOptions"]
 
 
 def test_partitions_of_shuffles_follow_their_input() -> None:

@@ -36,8 +36,11 @@ def _canonical() -> str:
         return f"{item}(?:,{item}){{0,{most - 1}}}+"
 
     count = "(?:0|[1-9][0-9]{0,14})"
+    # Java looks up single characters of a class in a table, and tries one range after the other.
+    characters = "".join(chr(code) for code in range(128) if re.fullmatch(f"[{names.CHARACTERS}]", chr(code)))
+    characters = f"{characters.replace('-', '')}-"
     # As ``names.PATTERN`` without segments that begin with a dot, in one pass.
-    name = rf'"(?=[^"]{{1,{names.MAX_NAME_BYTES}}}")(?:/(?!\.)[{names.CHARACTERS}]++)++/?"'
+    name = rf'"(?=[^"]{{1,{names.MAX_NAME_BYTES}}}")(?:/(?!\.)[{characters}]++)++/?"'
     common = rf'"id":"{_ID.pattern}","time":{count},"edge":"{_EDGE.pattern}"'
     client = rf'"client":"{_PSEUDONYM.pattern}","connection":"{_PSEUDONYM.pattern}"'
     endpoints = rf'"endpoints":\[{some(name, MAX_NAMES)}\]'

@@ -33,6 +33,8 @@ from learning.jobs.spark_session import SparkFailed
 from learning.jobs.warehouse import Warehouse
 
 _POLL_INTERVAL_S: Final = 0.25
+_UNIQUE: Final = ("id", "number", "time")
+"""Columns for which Parquet would begin a dictionary in vain."""
 
 Progress = Callable[["CommittedBatch"], None]
 
@@ -173,7 +175,8 @@ class BatchWriter:
 
 
 def _stage(rows: DataFrame, folder: Path) -> None:
-    rows.write.mode("append").partitionBy(KIND, "day").parquet(spark_path(folder))
+    plain = {f"parquet.enable.dictionary#{name}": False for name in _UNIQUE}
+    rows.write.options(**plain).mode("append").partitionBy(KIND, "day").parquet(spark_path(folder))
 
 
 def _start(spark: SparkSession, source: TrafficSource, writer: BatchWriter, follow_s: float | None) -> StreamingQuery:

@@ -3,7 +3,6 @@
 Separate from its only caller, ``planner``: that searches with an approximate objective, this computes the exact one.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -94,13 +93,14 @@ class HeldOut:
     def of(cls, parts: Sequence[HeldOutPart], halves: Sequence[HeldOutPart], share: float) -> "HeldOut":
         """Combine plans from all but a ``share`` of the clients with plans from half of them.
 
-        A plan gains the more for others the more clients it is made from, about in proportion to the logarithm of
-        their number. By that their figures are extrapolated to all clients.
+        A plan gains the more for others the more clients it is made from: what it lacks is about in inverse proportion
+        to the square root of their number. By that their figures are extrapolated to all clients.
 
         The error is that of independent parts. They have clients in common, for which it would be a quarter less; the
         rest is for the plan from all, which gains more or less than extrapolated (docs/placement.md).
         """
-        slope = math.log(1 / (1 - share)) / math.log(2 * (1 - share)) if halves else 0.0
+        lacks_half, lacks = 2**0.5, (1 - share) ** -0.5
+        slope = (lacks - 1) / (lacks_half - lacks) if halves else 0.0
         weighted = [((1 + slope) / len(parts), each) for each in parts]
         weighted += [(-slope / len(halves), each) for each in halves]
         now, found = parts[0].now, parts[0].found

@@ -96,7 +96,7 @@ class HeldOut:
         A plan gains the more for others the more clients it is made from: what it lacks is about in inverse proportion
         to the square root of their number. By that their figures are extrapolated to all clients.
 
-        The error is that of independent parts. They have clients in common, for which it would be a quarter less; the
+        The error is that of independent parts. They have clients in common, for which it would be a fifth less; the
         rest is for the plan from all, which gains more or less than extrapolated (docs/placement.md).
         """
         lacks_half, lacks = 2**0.5, (1 - share) ** -0.5

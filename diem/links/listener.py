@@ -1,9 +1,10 @@
 """Server side: listening sockets, WebSocket upgrades, plain HTTP replies to GET, and a bound on slow handshakes.
 
-``BatchAcceptor`` accepts some connections in each turn of the loop; the others wait in the kernel's queue. So the rate
-of new clients follows from what one costs and from the time that other work leaves: after an outage they have the whole
-core, and delay others' updates by a batch in each turn at most. libuv would accept one a turn, of which there are few
-where other work fills them: thousands, perhaps a writer among them, would wait for minutes.
+``BatchAcceptor`` opens some connections in each turn of the loop; the others wait. So the rate of new clients follows
+from what one costs and from the time that other work leaves: after an outage they have the whole core, and delay
+others' updates by a batch in each turn at most. libuv would accept one a turn, of which there are few where other work
+fills them: thousands, perhaps a writer among them, would wait for minutes. The newest is opened first: where more come
+than can be opened, those in the order of a queue would all be opened just before they give up.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import contextlib
 import errno
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -238,7 +240,9 @@ class Listener:
 
 
 ACCEPT_BATCH: Final = 64
-"""Connections accepted per turn of the loop: 20 ms of work if all are clients that connect and subscribe."""
+"""Connections opened per turn of the loop: 20 ms of work if all are clients that connect and subscribe."""
+MAX_WAITING: Final = 4096
+"""Accepted connections that wait to be opened; beyond, others wait in the kernel's queue."""
 TLS_BATCH: Final = 16
 """The same with TLS, whose handshake takes 1 to 3 ms."""
 EXHAUSTED_PAUSE_S: Final = 1.0
@@ -248,7 +252,7 @@ BUSY_PAUSE_S: Final = 0.005
 MAX_TLS_HANDSHAKES: Final = 1024
 """TLS handshakes in progress, each for at most :data:`HANDSHAKE_TIMEOUT_S`; beyond, the oldest is aborted."""
 _GONE_IN_BATCH: Final = 16
-"""Connections whose client is gone that take the place of one that is accepted."""
+"""Connections whose client is gone that take the place of one that is opened."""
 _ESTABLISHED: Final = 1
 """State of TCP (``include/net/tcp_states.h``): neither side has closed."""
 _EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -316,6 +320,8 @@ def _is_gone(connection: socket.socket) -> bool:
 class BatchAcceptor:
     """Accepts connections on ``listener``, a listening non-blocking socket, until :meth:`stop`; it stays open.
 
+    Of those that wait, the newest is opened first.
+
     With ``tls``, the protocol is created after the TLS handshake. A connection refused by ``handshakes`` is closed
     unread.
     """
@@ -334,6 +340,8 @@ class BatchAcceptor:
         self._handshakes = handshakes or HandshakeLimiter("public")
         self._is_busy = is_busy
         self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[socket.socket, str]] = deque()
+        """Accepted connections and their addresses, the oldest first."""
         self._opening: dict[asyncio.Task[bool], None] = {}
         """Connections that are being opened, the oldest first."""
         self._pause: asyncio.TimerHandle | None = None
@@ -348,6 +356,8 @@ class BatchAcceptor:
         if self._unregister is not None:
             self._unregister()
             self._unregister = None
+        while self._waiting:
+            self._waiting.popleft()[0].close()
 
     def _samples(self, tls: ServerTls) -> Iterable[Sample]:
         yield from self._handshakes.samples()
@@ -356,40 +366,54 @@ class BatchAcceptor:
     def _start(self) -> None:
         self._pause = None
         self._loop.add_reader(self._listener, self._accept)
+        if self._waiting:
+            self._accept()
 
     def _accept(self) -> None:
         if self._is_busy():
             self._pause_for(BUSY_PAUSE_S)
             return
+        pause = self._accept_all()
         left = _GONE_IN_BATCH * (ACCEPT_BATCH if self._tls is None else TLS_BATCH)
-        while left > 0:
+        while left > 0 and self._waiting:
+            connection, address = self._waiting.pop()
+            if _is_gone(connection):
+                # It gave up while it waited.
+                connection.close()
+                left -= 1
+                continue
+            left -= _GONE_IN_BATCH
+            if self._tls is not None and not self._may_begin(address):
+                connection.close()
+                continue
+            opening = self._loop.create_task(self._open(connection))
+            self._opening[opening] = None
+            opening.add_done_callback(partial(self._opened, connection, address))
+        if self._waiting:
+            pause = 0.0  # the next turn, also if no other comes
+        if pause is not None:
+            self._pause_for(pause)
+
+    def _accept_all(self) -> float | None:
+        """Accept what waits in the kernel's queue; after an error that time alone mends, return a pause in seconds."""
+        while self._waiting and _is_gone(self._waiting[0][0]):
+            self._waiting.popleft()[0].close()
+        while len(self._waiting) < MAX_WAITING:
             try:
                 connection, name = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
+                break
             except OSError as error:
                 if error.errno not in {*_EXHAUSTED, _PAUSED}:
                     raise
                 if error.errno != _PAUSED:
                     _logger.warning("no connection can be accepted now", error=error.strerror)
-                self._pause_for(EXHAUSTED_PAUSE_S)
-                return
-            if _is_gone(connection):
-                # It gave up in the queue. Serving such clients first, an overloaded process would serve no others.
-                connection.close()
-                left -= 1
-                continue
-            left -= _GONE_IN_BATCH
-            address = str(name[0]) if isinstance(name, tuple) else ""
-            if self._tls is not None and not self._may_begin(address):
-                connection.close()
-                continue
+                return EXHAUSTED_PAUSE_S
             connection.setblocking(False)
             if connection.family is not socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opening = self._loop.create_task(self._open(connection))
-            self._opening[opening] = None
-            opening.add_done_callback(partial(self._opened, connection, address))
+            self._waiting.append((connection, str(name[0]) if isinstance(name, tuple) else ""))
+        return None
 
     def _pause_for(self, seconds: float) -> None:
         self._loop.remove_reader(self._listener)

@@ -11,7 +11,7 @@ import pytest
 from diem.links import listener as listener_module
 from diem.links.listener import ACCEPT_BATCH, BatchAcceptor
 from diem.process.listeners import bind
-from tests.support.patience import until
+from tests.support.patience import PATIENCE_S, until
 
 
 class Counting(asyncio.Protocol):
@@ -51,35 +51,73 @@ def listener() -> Iterator[socket.socket]:
 
 async def dial(listener: socket.socket, count: int) -> list[socket.socket]:
     address = listener.getsockname()
-    return [await asyncio.to_thread(socket.create_connection, address) for _ in range(count)]
+    return [await asyncio.to_thread(socket.create_connection, address, PATIENCE_S) for _ in range(count)]
 
 
 async def until_made(count: int) -> None:
     await until(lambda: Counting.made >= count)
 
 
-async def test_many_that_wait_are_accepted_in_one_turn_and_a_bounded_number(listener: socket.socket) -> None:
-    counted = Listener(listener)
+async def test_a_bounded_number_is_opened_in_a_turn_and_the_newest_first(listener: socket.socket) -> None:
+    opened = list[str]()
+
+    class Named(Counting):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            opened.append(transport.get_extra_info("peername")[1])
+            super().connection_made(transport)
+
     clients = await dial(listener, ACCEPT_BATCH + 5)
-    acceptor = BatchAcceptor(counted, Counting)  # type: ignore[arg-type]  # it has what is needed
+    acceptor = BatchAcceptor(listener, Named)
     acceptor._accept()
-    assert counted.accepts == ACCEPT_BATCH
+    assert len(acceptor._opening) == ACCEPT_BATCH
     await until_made(ACCEPT_BATCH + 5)
+    assert opened == [client.getsockname()[1] for client in reversed(clients)]
     acceptor.stop()
     for client in clients:
         client.close()
 
 
-async def test_clients_that_gave_up_in_the_queue_are_closed_unserved_beside_a_batch_of_others(
-    listener: socket.socket,
+async def test_beyond_a_number_others_wait_in_the_queue_and_take_the_places_of_those_that_gave_up(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for gone in await dial(listener, 3 * ACCEPT_BATCH):
-        gone.close()
-    clients = await dial(listener, ACCEPT_BATCH - 12)
+    monkeypatch.setattr(listener_module, "ACCEPT_BATCH", 1)
+    monkeypatch.setattr(listener_module, "MAX_WAITING", 4)
     counted = Listener(listener)
+    clients = await dial(listener, 7)
     acceptor = BatchAcceptor(counted, Counting)  # type: ignore[arg-type]  # it has what is needed
     acceptor._accept()
-    assert counted.accepts == 4 * ACCEPT_BATCH - 12
+    assert (counted.accepts, len(acceptor._waiting)) == (4, 3)
+    for gone in clients[:2]:
+        gone.close()
+    acceptor._accept()
+    assert (counted.accepts, len(acceptor._waiting)) == (7, 3)
+    await until_made(5)
+    acceptor.stop()
+    for client in clients:
+        client.close()
+    assert Counting.made == 5
+
+
+async def test_those_that_wait_are_closed_at_the_end(listener: socket.socket) -> None:
+    clients = await dial(listener, ACCEPT_BATCH + 1)
+    acceptor = BatchAcceptor(listener, Counting)
+    acceptor._accept()
+    acceptor.stop()
+    assert not clients[0].recv(1)
+    await until_made(ACCEPT_BATCH)
+    for client in clients:
+        client.close()
+
+
+async def test_clients_that_gave_up_while_they_waited_are_closed_unserved_beside_a_batch_of_others(
+    listener: socket.socket,
+) -> None:
+    clients = await dial(listener, ACCEPT_BATCH - 12)
+    for gone in await dial(listener, 3 * ACCEPT_BATCH):
+        gone.close()
+    acceptor = BatchAcceptor(listener, Counting)
+    acceptor._accept()
+    assert (len(acceptor._opening), len(acceptor._waiting)) == (ACCEPT_BATCH - 12, 0)
     await until_made(ACCEPT_BATCH - 12)
     acceptor.stop()
     for client in clients:
@@ -93,8 +131,7 @@ async def test_connections_wait_in_the_queue_while_the_process_has_enough(
 ) -> None:
     monkeypatch.setattr(listener_module, "BUSY_PAUSE_S", 0.001)
     looks = iter([True, True])
-    counted = Listener(listener)
-    acceptor = BatchAcceptor(counted, Counting, is_busy=lambda: next(looks, False))  # type: ignore[arg-type]  # as above
+    acceptor = BatchAcceptor(listener, Counting, is_busy=lambda: next(looks, False))
     (client,) = await dial(listener, 1)
     await until_made(1)
     assert next(looks, None) is None

@@ -259,7 +259,8 @@ class Follower:
         self._stopping = True
         assert self._process is not None
         self._process.send_signal(signal.SIGINT)
-        await until(lambda: self.code is not None, PATIENCE_S)
+        # It may be computing the statistics of an hour.
+        await until(lambda: self.code is not None, WITHIN_S)
 
     def batches(self) -> list[tuple[int, float]]:
         """Return the lines and the seconds of each batch, as the command has printed them."""

@@ -10,6 +10,7 @@ than can be opened, those in the order of a queue would all be opened just befor
 import asyncio
 import contextlib
 import errno
+import resource
 import socket
 import ssl
 from collections import deque
@@ -30,6 +31,7 @@ from websockets.typing import Subprotocol
 from diem.links.connection import CLOSE_TIMEOUT_S, HIGH_WATER_BYTES, SILENT_LOGGER, Connection
 from diem.links.handshakes import HandshakeEnd, HandshakeLimiter
 from diem.process import metrics, security_log
+from diem.process.listeners import OTHER_FILES
 from diem.process.metrics import Sample
 from diem.process.security_log import SecurityEvent
 from diem.process.tls import ServerTls
@@ -242,7 +244,9 @@ class Listener:
 ACCEPT_BATCH: Final = 64
 """Connections opened per turn of the loop: 20 ms of work if all are clients that connect and subscribe."""
 MAX_WAITING: Final = 4096
-"""Accepted connections that wait to be opened; beyond, others wait in the kernel's queue."""
+"""Accepted connections that wait to be opened; beyond, and without spare files, others wait in the kernel's queue."""
+SPARE_FILES: Final = OTHER_FILES // 2
+"""Files that are left to the rest of the process."""
 TLS_BATCH: Final = 16
 """The same with TLS, whose handshake takes 1 to 3 ms."""
 EXHAUSTED_PAUSE_S: Final = 1.0
@@ -398,7 +402,9 @@ class BatchAcceptor:
         """Accept what waits in the kernel's queue; after an error that time alone mends, return a pause in seconds."""
         while self._waiting and _is_gone(self._waiting[0][0]):
             self._waiting.popleft()[0].close()
-        while len(self._waiting) < MAX_WAITING:
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        number = 0
+        while len(self._waiting) < MAX_WAITING and (number < files - SPARE_FILES or files == resource.RLIM_INFINITY):
             try:
                 connection, name = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -409,6 +415,7 @@ class BatchAcceptor:
                 if error.errno != _PAUSED:
                     _logger.warning("no connection can be accepted now", error=error.strerror)
                 return EXHAUSTED_PAUSE_S
+            number = connection.fileno()  # the kernel takes the lowest that is free
             connection.setblocking(False)
             if connection.family is not socket.AF_UNIX:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

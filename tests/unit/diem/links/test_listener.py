@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from diem.links import listener as listener_module
-from diem.links.listener import ACCEPT_BATCH, BatchAcceptor
+from diem.links.listener import ACCEPT_BATCH, SPARE_FILES, BatchAcceptor
 from diem.process.listeners import bind
 from tests.support.patience import PATIENCE_S, until
 
@@ -96,6 +96,24 @@ async def test_beyond_a_number_others_wait_in_the_queue_and_take_the_places_of_t
     for client in clients:
         client.close()
     assert Counting.made == 5
+
+
+async def test_those_that_wait_leave_files_to_the_rest_of_the_process(
+    listener: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = await dial(listener, 7)
+    next_file = socket.socket()
+    limit = next_file.fileno() + 3 + SPARE_FILES
+    next_file.close()
+    monkeypatch.setattr("resource.getrlimit", lambda _which: (limit, limit))
+    monkeypatch.setattr(listener_module, "ACCEPT_BATCH", 1)
+    acceptor = BatchAcceptor(listener, Counting)
+    acceptor._accept()
+    assert len(acceptor._waiting) == 3
+    await until_made(7)
+    acceptor.stop()
+    for client in clients:
+        client.close()
 
 
 async def test_those_that_wait_are_closed_at_the_end(listener: socket.socket) -> None:

@@ -243,12 +243,12 @@ class Listener:
 
 ACCEPT_BATCH: Final = 64
 """Connections opened per turn of the loop: 20 ms of work if all are clients that connect and subscribe."""
+TLS_BATCH: Final = 16
+"""The same with TLS, whose handshake takes 1 to 3 ms."""
 MAX_WAITING: Final = 4096
 """Accepted connections that wait to be opened; beyond, and without spare files, others wait in the kernel's queue."""
 SPARE_FILES: Final = OTHER_FILES // 2
 """Files that are left to the rest of the process."""
-TLS_BATCH: Final = 16
-"""The same with TLS, whose handshake takes 1 to 3 ms."""
 EXHAUSTED_PAUSE_S: Final = 1.0
 """Pause of accepting when out of file descriptors or buffers."""
 BUSY_PAUSE_S: Final = 0.005

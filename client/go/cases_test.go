@@ -261,6 +261,10 @@ func lostVersions(t *testing.T) {
 }
 
 func tokenRules(t *testing.T) {
+	type outcome struct {
+		Reconnects bool
+		NewToken   *bool `json:"new_token"`
+	}
 	var cases struct {
 		Refresh []struct {
 			Life  float64 `json:"life_ms"`
@@ -284,10 +288,7 @@ func tokenRules(t *testing.T) {
 		}
 		Closes []struct {
 			Code         int
-			First, Again *struct {
-				Reconnects bool
-				NewToken   *bool `json:"new_token"`
-			}
+			First, Again *outcome
 		}
 	}
 	load(t, "tokens.json", &cases)
@@ -314,10 +315,7 @@ func tokenRules(t *testing.T) {
 	}
 	for _, each := range cases.Closes {
 		refusals := Refusals{}
-		for _, expected := range []*struct {
-			Reconnects bool
-			NewToken   *bool `json:"new_token"`
-		}{each.First, each.Again} {
+		for _, expected := range []*outcome{each.First, each.Again} {
 			if expected == nil {
 				continue
 			}

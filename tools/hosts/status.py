@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,17 +40,11 @@ def metrics_key(directory: Path) -> Path:
     return directory / "keys" / role_file(KeyRole.METRICS)
 
 
-class _HostsTransport(httpx.AsyncBaseTransport):
-    """Transport to internal listeners of several hosts, with the key of each."""
-
-    def __init__(self, transports: Mapping[str, InternalTransport]) -> None:
-        self._transports = transports
+class _OtherTransport(httpx.AsyncBaseTransport):
+    """Transport to listeners of which a system's description has no address that other hosts reach."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        transport = self._transports.get(f"{request.url.scheme}://{request.url.netloc.decode('ascii')}")
-        if transport is None:
-            raise httpx.ConnectError("it listens for its own host alone", request=request)
-        return await transport.handle_async_request(request)
+        raise httpx.ConnectError("it listens for its own host alone", request=request)
 
 
 def hosts_client(directory: Path, timeout: httpx.Timeout | float) -> httpx.AsyncClient:
@@ -68,7 +61,7 @@ def hosts_client(directory: Path, timeout: httpx.Timeout | float) -> httpx.Async
         for label in {each["host"] for each in placed}
     }
     transports = {each["urls"]["internal"]: InternalTransport(keys[each["host"]], KeyRole.ADMIN) for each in placed}
-    return httpx.AsyncClient(transport=_HostsTransport(transports), timeout=timeout, trust_env=False)
+    return httpx.AsyncClient(mounts=transports, transport=_OtherTransport(), timeout=timeout, trust_env=False)
 
 
 async def read_status(directory: Path) -> dict[str, Any]:

@@ -55,11 +55,10 @@ engines: install-test page chromium firefox webkit
 frameworks: install-test page chromium
 	@CI=1 RUN_FRAMEWORKS=1 $(PYTEST) -rP -o faulthandler_timeout=900 tests/frameworks
 
-# In `make test` one JVM is Spark, most queries are interpreted, not compiled.
-CLUSTER := $(addprefix tests/integration/,$(addprefix pipeline/test_,cluster.py windows.py) $(addprefix kafka/test_,bridge_membership.py log_cut.py log_put_back.py metadata.py secure.py served_topic.py source_restart.py three_brokers.py traffic.py) docs/test_guides.py docs/test_site.py data/test_hooks.py data/test_mqtt.py data/test_publishers.py deploy/test_canary.py deploy/test_compose.py deploy/test_libraries.py deploy/test_load.py deploy/test_plans.py deploy/test_prometheus.py deploy/test_shared_port.py deploy/test_wheel.py deploy/test_why.py deploy/test_x.py data/test_postgres_source_restart.py security/test_kafka.py test_promises.py) tests/e2e/contract $(addprefix tests/e2e/test_,addresses.py behind_nginx.py dev_server.py existing_api.py page_accessibility.py page_kinds.py page_life.py page_own_data.py page_views.py quota.py sdk_cache.py traces.py without_websocket.py) tests/load/test_upgrade.py tests/unit/services/data/access tests/unit/services/data/backup
+# Tests that are too long for `make test`, whose Spark is one JVM that interprets most queries.
 cluster: install-test install-spark kafka mosquitto postgres prometheus page chromium go
 	@deploy/install/chromium.sh windows
-	@CI=1 RUN_CLUSTER=1 $(PYTEST) $(CLUSTER)
+	@CI=1 RUN_CLUSTER=1 $(PYTEST) -m cluster tests
 
 # With API=1 also against an API server of Kubernetes, which is compiled once, in some minutes.
 chart: install-test chart-modes

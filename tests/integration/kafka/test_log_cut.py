@@ -7,7 +7,6 @@ The publisher, the bridge and the broker are real; the store is in memory. A log
 
 import asyncio
 import contextlib
-import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -32,6 +31,7 @@ from tests.support.bridge import FeedRecorder, running_bridge
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import PATIENCE_S, until
 from tests.support.published import MemoryStore, publishing, records
+from tests.support.required import in_cluster
 
 pytestmark = pytest.mark.takes(20)
 
@@ -130,8 +130,11 @@ async def reading(
         yield reader, lambda: running.reading(reader), publisher
 
 
-FAULTS = [delete_records, recreate, *([restore_a_replica] if "RUN_CLUSTER" in os.environ else [])]
-"""The last one restarts its broker twice; test_log_put_back has it, too."""
+FAULTS = [
+    delete_records,
+    recreate,
+    pytest.param(restore_a_replica, marks=in_cluster("it restarts its broker twice, as test_log_put_back does")),
+]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)

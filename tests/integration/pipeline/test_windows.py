@@ -103,6 +103,7 @@ def warehouse(spark: "SparkSession", arrivals: list[Arrival], tmp_path_factory: 
     return warehouse
 
 
+@pytest.mark.cluster
 def test_statistics_in_spark_equal_the_reference(warehouse: Warehouse, arrivals: list[Arrival]) -> None:
     for window in (*WINDOWS, SAMPLED):
         most = MOST if window == SAMPLED else MAX_SUBSCRIPTIONS

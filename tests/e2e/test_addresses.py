@@ -227,6 +227,7 @@ async def live_with_worker(app: Front, context: BrowserContext, worker: str) -> 
         await becomes(page, f"shown['/test/load'] === {value + 1}")
 
 
+@in_cluster("it starts a system of its own")
 @pytest.mark.takes(3)
 async def test_a_page_of_a_file_is_live_where_its_origin_is_allowed(tmp_path: Path, browser: Browser) -> None:
     (tmp_path / "mine.html").write_text("<!doctype html><title>mine</title>")

@@ -19,6 +19,7 @@ from tests.e2e.axe import RULES, SCHEMES, violations
 from tests.support.kafka import SharedBroker, options_on
 from tests.support.nginx import front_nginx, needs_nginx
 from tests.support.ports import free_port
+from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
 # One system for all of these.
@@ -110,6 +111,7 @@ async def test_sign_in_takes_the_key_and_ends_with_sign_out(browser: Browser, sy
     await expect(page.get_by_label("Operator key")).to_be_visible()
 
 
+@in_cluster("it starts an nginx of its own")
 @needs_nginx
 async def test_a_proxy_of_the_same_machine_may_have_it_below_a_path(
     browser: Browser, system: Running, tmp_path: Path
@@ -127,6 +129,7 @@ async def test_a_proxy_of_the_same_machine_may_have_it_below_a_path(
         await expect(page.get_by_label("Operator key")).to_be_visible()
 
 
+@in_cluster("it opens each page in each scheme")
 async def test_axe_finds_nothing_and_nothing_scrolls_sideways(browser: Browser, system: Running) -> None:
     page = await opened(browser, system)
     await is_well(page)

@@ -161,6 +161,7 @@ async def test_what_has_the_focus_is_not_behind_what_stays_in_its_place(browser:
             assert await page.evaluate(HIDDEN) is None, (size, key)
 
 
+@in_cluster("it reads every figure")
 async def test_figures_are_words_apart_and_signs_have_words_and_a_picked_zone_is_said(
     browser: Browser, market: Running
 ) -> None:

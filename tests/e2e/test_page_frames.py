@@ -12,6 +12,7 @@ from tests.e2e import small_market
 from tests.e2e.page import connected, stats
 from tests.e2e.small_market import write
 from tests.support.patience import PATIENCE_S
+from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
@@ -69,6 +70,7 @@ async def fifty_updates_a_second(system: Running, enough: asyncio.Event) -> None
         await asyncio.sleep(max(0.0, began + turn / BATCHES_A_SECOND - loop.time()))
 
 
+@in_cluster("it takes 6 s of CPU time")
 async def test_the_page_draws_once_a_frame_under_fifty_updates_a_second(
     tmp_path: Path, browser: Browser, record_property: Callable[[str, object], None]
 ) -> None:

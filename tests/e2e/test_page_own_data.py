@@ -249,6 +249,7 @@ async def test_printouts_have_every_chart_and_no_text_of_a_chart_is_cut_off(brow
         await page.close()
 
 
+@in_cluster("it measures a layout")
 async def test_long_names_of_zones_are_whole_on_a_desktop(browser: Browser, market: Running) -> None:
     await write(market, small_market.load("BA"))
     page = await open_tall(browser, market, DESKTOP)
@@ -269,6 +270,7 @@ async def test_axe_finds_nothing_in_light_dark_and_on_a_phone(browser: Browser, 
     await nothing_is_found(page, *SIZES)
 
 
+@in_cluster("it presses many keys")
 async def test_the_keyboard_alone_reaches_everything(browser: Browser, market: Running) -> None:
     page = await browser.new_page(viewport=DESKTOP)
     await page.goto(f"{market.page}?view=data&endpoint=/dam/prices/GR")

@@ -116,6 +116,7 @@ async def test_what_was_seen_is_shown_at_once_with_the_servers_down_and_confirme
         await becomes(page, "JSON.stringify(shown) === '[[1,false],[1,true]]'")
 
 
+@in_cluster("it starts a system of its own")
 async def test_two_tabs_keep_the_newest_and_either_starts_with_it(tmp_path: Path, context: BrowserContext) -> None:
     async with running(tmp_path) as system:
         await system.put({"/a": 1})

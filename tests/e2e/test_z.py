@@ -8,6 +8,7 @@ from playwright.async_api import Browser, expect
 
 from tests.e2e.page import open_page, shows_load
 from tests.support.patience import PATIENCE_S
+from tests.support.required import in_cluster
 from tests.support.running import Running, running
 
 pytestmark = [pytest.mark.chromium, pytest.mark.asyncio(loop_scope="session")]
@@ -51,6 +52,7 @@ async def test_the_page_finds_the_owner_and_the_next_one_when_it_is_gone(
         await shows_load(page, "400")
 
 
+@in_cluster("other tests kill each part of a composite")
 async def test_the_page_follows_through_a_composite_while_its_parts_die(
     tmp_path: Path, browser: Browser, on_kafka: tuple[str, ...]
 ) -> None:

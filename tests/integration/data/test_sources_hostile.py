@@ -12,6 +12,7 @@ import pytest
 from tests.integration.data.hostile import Hostile, csv
 from tests.integration.data.process import DataProcess, serving
 from tests.support.patience import PATIENCE_S
+from tests.support.required import in_cluster
 
 CHANGES = 8
 TIMES = 3
@@ -133,6 +134,7 @@ def _unseen(seen: dict[str, set[str]]) -> dict[str, set[str]]:
     return {name: seen[name] for name, text in EXPECTED.items() if not any(text in one for one in seen[name])}
 
 
+@in_cluster("it takes 10 s of CPU time")
 async def test_every_hostile_source_is_bounded_in_time_and_memory_and_others_go_on(
     hostile: Hostile, tmp_path: Path
 ) -> None:

@@ -5,10 +5,12 @@ from urllib.parse import urlsplit
 
 from tests.integration.deploy.running import diem, up
 from tests.support.postgres import Cluster
+from tests.support.required import in_cluster
 
 CSV = b"time,value\n2026-01-01T00:00:00Z,7\n"
 
 
+@in_cluster("it starts three systems")
 async def test_backup_uses_the_store_of_the_running_system(tmp_path: Path, postgres: Cluster) -> None:
     database = postgres.new_database()
     url = postgres.url(database)

@@ -14,6 +14,7 @@ from tests.integration.deploy.clients import scale
 from tests.integration.deploy.running import fine, up
 from tests.support.other_users import intruder
 from tests.support.patience import PATIENCE_S, until
+from tests.support.required import in_cluster
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel shares ports with other users")
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the k
 @pytest.mark.parametrize(
     ("mode", "killed"),
     [
-        ("x-broadcast --nginx", ("nginx", "data", "broadcast", "websocket-1")),
+        pytest.param("x-broadcast --nginx", ("nginx", "data", "broadcast", "websocket-1"), marks=in_cluster()),
         ("x-broadcast", ("data", "websocket-1", "websocket-2")),
         ("single", ("data", "websocket-1")),
     ],
@@ -63,7 +64,7 @@ def _slots(directory: Path) -> list[str]:
 
 
 @pytest.mark.takes(10)
-@pytest.mark.parametrize("mode", ["single", "x-broadcast"])
+@pytest.mark.parametrize("mode", [pytest.param("single", marks=in_cluster()), "x-broadcast"])
 async def test_page_and_servers_are_at_both_addresses_of_the_name_that_is_printed(tmp_path: Path, mode: str) -> None:
     if not has_ipv6_loopback():
         pytest.skip("no IPv6 here")

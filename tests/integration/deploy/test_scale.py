@@ -13,6 +13,7 @@ from tests.integration.deploy.clients import children_of, clients, put, put_when
 from tests.integration.deploy.running import diem, fine, report_of, up
 from tests.support.nginx import needs_nginx
 from tests.support.patience import FACTOR, PATIENCE_S, until
+from tests.support.required import in_cluster
 from tests.support.running import alive
 from tests.support.stalls import stalls
 
@@ -52,6 +53,7 @@ async def test_invalid_number_of_servers_is_a_one_line_error(tmp_path: Path) -> 
         assert err == "diem: cannot run 3 servers: the limit is 2 (`diem up --max-servers`)\n"
 
 
+@in_cluster("it starts a system of its own")
 async def test_killed_nginx_is_replaced_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x-broadcast", "--nginx", "--servers", "1") as running:
         port = running.described()["processes"][2]["ports"]["public"]
@@ -70,6 +72,7 @@ async def test_killed_nginx_is_replaced_and_leaves_nothing_behind(tmp_path: Path
     assert is_free(port)
 
 
+@in_cluster("it starts a system of its own")
 async def test_killed_diem_up_leaves_no_nginx_behind(tmp_path: Path) -> None:
     async with up(tmp_path, "--mode", "x-broadcast", "--nginx", "--servers", "1") as running:
         port = running.described()["processes"][2]["ports"]["public"]
@@ -141,6 +144,7 @@ async def test_nginx_exposes_pages_and_data_and_nothing_internal(tmp_path: Path)
             assert (await http.get(f"{page}mine.js")).text == "second"
 
 
+@in_cluster("it starts a system of its own")
 async def test_setting_for_one_process_reaches_only_that_process(tmp_path: Path) -> None:
     setting = "websocket-2:DIEM_WEBSOCKET_FEED_URL=ws://127.0.0.1:9/feed"
     code, out, err = await diem(

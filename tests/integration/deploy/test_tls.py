@@ -19,12 +19,17 @@ from tests.integration.deploy.clients import NAME, put
 from tests.integration.deploy.running import DIEM, Running, diem, environment, up
 from tests.support.certificates import Authority, Issued, serial_of
 from tests.support.patience import PATIENCE_S, until
+from tests.support.required import in_cluster
 
 MODES = [
     pytest.param(("--mode", "single"), False, id="single"),
-    pytest.param(("--mode", "x-broadcast", "--servers", "1"), False, id="nginx"),
+    pytest.param(
+        ("--mode", "x-broadcast", "--servers", "1"), False, id="nginx", marks=in_cluster("nginx has TLS in other tests")
+    ),
     pytest.param(("--mode", "z-proxy", "--servers", "1"), True, id="proxy", marks=pytest.mark.takes(15)),
-    pytest.param(("--mode", "z-composite", "--servers", "1"), True, id="composite", marks=pytest.mark.takes(15)),
+    pytest.param(
+        ("--mode", "z-composite", "--servers", "1"), True, id="composite", marks=in_cluster("proxies have it, too")
+    ),
 ]
 
 

@@ -32,6 +32,7 @@ from tests.support.internal import InternalConnect
 from tests.support.kafka import broker_stalls, killed, stopped
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import FACTOR, PATIENCE_S, until
+from tests.support.required import in_cluster
 from tests.support.stalls import stalls
 
 
@@ -257,6 +258,7 @@ async def until_still(running: RunningBridge) -> None:
             await asyncio.sleep(0.1)
 
 
+@in_cluster("it waits for time-outs")
 async def test_a_silent_reader_is_disconnected(topic: UpdatesTopic, running: RunningBridge) -> None:
     async with raw(running) as connection:
         await connection.send(orjson.dumps({"type": "resume", "source": None, "positions": {}}), text=True)
@@ -267,6 +269,7 @@ async def test_a_silent_reader_is_disconnected(topic: UpdatesTopic, running: Run
         connection.transport.abort()
 
 
+@in_cluster("it waits for time-outs")
 async def test_an_offset_out_of_range_closes_the_link_and_the_reader_reconnects(
     topic: UpdatesTopic, running: RunningBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +289,7 @@ async def test_an_offset_out_of_range_closes_the_link_and_the_reader_reconnects(
         assert (await running.status())["recreated"] == 0
 
 
+@in_cluster("it waits for time-outs")
 async def test_a_stalled_consumer_is_replaced_and_the_reader_misses_heartbeats_only(
     topic: UpdatesTopic, running: RunningBridge, monkeypatch: pytest.MonkeyPatch
 ) -> None:

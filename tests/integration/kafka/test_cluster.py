@@ -19,6 +19,7 @@ from diem.kafka.errors import KafkaUnavailable
 from diem.kafka.metadata import Partition, describe
 from tests.support.local_cluster import LocalCluster
 from tests.support.patience import PATIENCE_S
+from tests.support.required import in_cluster
 
 ROOT = Path(__file__).parents[3]
 TOPIC = "things"
@@ -113,6 +114,7 @@ def ends(broker: psutil.Process) -> bool:
     return False
 
 
+@in_cluster("it starts three brokers")
 async def test_records_stay_where_they_are_and_brokers_get_other_ports(
     kafka_program: KafkaProgram, tmp_path: Path
 ) -> None:

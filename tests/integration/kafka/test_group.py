@@ -34,6 +34,7 @@ from tests.support.bridge import (
 )
 from tests.support.maps import ensure_map
 from tests.support.patience import FACTOR, PATIENCE_S, until
+from tests.support.required import in_cluster
 
 SESSION = 10.0
 """Session timeout of a member in seconds."""
@@ -306,6 +307,7 @@ async def test_a_bridge_that_is_killed_and_restarted_at_once_causes_no_rebalance
         assert (before["assignments"], before["generation"]) == (after["assignments"], after["generation"])
 
 
+@in_cluster("it waits for a rebalance")
 async def test_a_bridge_stopped_for_longer_than_its_session_gets_its_partitions_back(
     topic: UpdatesTopic, writer: Writer, tmp_path: Path
 ) -> None:
@@ -391,6 +393,7 @@ async def test_heartbeats_need_an_assignment_that_has_caught_up(
         assert set(first.server.caught_up_names()) == set(first.server.hellos[0].names)
 
 
+@in_cluster("it waits for a rebalance")
 async def test_more_partitions_cause_a_rebalance(topic: UpdatesTopic, tmp_path: Path) -> None:
     async with pair(tmp_path, topic, 1) as first, pair(tmp_path, topic, 2) as second:
         await share((first, {0, 1, 2}), (second, {3, 4, 5}))
@@ -400,6 +403,7 @@ async def test_more_partitions_cause_a_rebalance(topic: UpdatesTopic, tmp_path: 
         await until(lambda: second.server.resynced == ["/new"])
 
 
+@in_cluster("it waits for a rebalance")
 async def test_a_replaced_topic_is_assigned_again_and_read_from_its_beginning(
     topic: UpdatesTopic, tmp_path: Path
 ) -> None:
@@ -416,6 +420,7 @@ async def test_a_replaced_topic_is_assigned_again_and_read_from_its_beginning(
         assert first.server.state.source == second.server.state.source != source
 
 
+@in_cluster("it waits for a rebalance")
 async def test_a_bridge_that_returns_with_other_urls_publishes_them(topic: UpdatesTopic, tmp_path: Path) -> None:
     """Kafka keeps the client id with which a static member joined first."""
     async with pair(tmp_path, topic, 1, opener=bridge_process) as killed:

@@ -114,6 +114,7 @@ async def test_new_owners_are_known_within_two_seconds_of_the_group_being_stable
         assert await running.owners(*NAMES) == await owners_among(first)
 
 
+@in_cluster("it waits for a rebalance")
 async def test_a_member_that_is_killed_is_replaced_when_its_session_is_over(
     options: KafkaOptions, tmp_path: Path
 ) -> None:
@@ -188,6 +189,7 @@ async def test_a_clone_is_chosen_once_and_kept(options: KafkaOptions, tmp_path: 
         assert (await running.locate("/e/1", clone=3))["clone"] in (1, 2)
 
 
+@in_cluster("it waits for a rebalance")
 async def test_several_instances_agree_and_the_end_of_one_does_not_affect_clients_of_the_other(
     options: KafkaOptions, tmp_path: Path
 ) -> None:
@@ -256,6 +258,7 @@ async def test_before_the_first_assignment_there_is_no_answer(options: KafkaOpti
         assert not (await running.status())["ready"]
 
 
+@in_cluster("it waits for a rebalance")
 async def test_foreign_members_are_counted_and_own_nothing(options: KafkaOptions, tmp_path: Path) -> None:
     async with members(options, 1) as [ours], members(options, 2, named="somebody else"):
         await stable_in_kafka(options, 1)

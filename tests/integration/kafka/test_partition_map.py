@@ -29,6 +29,7 @@ from diem.protocol.partition_map import (
 )
 from tests.support.maps import ensure_map
 from tests.support.patience import PATIENCE_S, until
+from tests.support.required import in_cluster
 from tests.support.topics import delete_records
 
 
@@ -176,6 +177,7 @@ async def changed(options: KafkaOptions, epoch: int, entries: dict[bytes, Entry 
     assert await change_map(options, Head(4, epoch - 1), records, Head(4, epoch))
 
 
+@in_cluster("it cuts a topic")
 async def test_a_reader_that_missed_an_epoch_of_a_cut_topic_is_not_current_until_the_map_is_there_again(
     kafka_options: KafkaOptions,
 ) -> None:
@@ -218,6 +220,7 @@ async def test_a_map_that_nobody_knows_any_longer_begins_above_all_epochs_of_its
         await until(reader.is_current)
 
 
+@in_cluster("it cuts a topic")
 async def test_a_reader_that_has_everything_of_a_cut_topic_stays_current(kafka_options: KafkaOptions) -> None:
     await ensure_map(kafka_options, 4)
     await changed(kafka_options, 1, {b"/a": Entry(1)})
@@ -235,6 +238,7 @@ async def changed_without_history(options: KafkaOptions) -> None:
         await other.send_and_wait(options.names.partition_map, b"", b"mark", partition=0)
 
 
+@in_cluster("it cuts a topic")
 async def test_a_map_whose_older_entries_were_cut_off_is_not_taken_for_the_whole(kafka_options: KafkaOptions) -> None:
     await ensure_map(kafka_options, 4)
     await changed(kafka_options, 1, {b"/a": Entry(1), b"/b": Entry(2)})

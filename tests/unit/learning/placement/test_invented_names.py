@@ -124,9 +124,9 @@ def without(tmp_path: Path) -> Statistics:
 @brief_search()
 def test_subscriptions_to_invented_names_do_not_change_plans(tmp_path: Path, without: Statistics) -> None:
     attacked = World(tmp_path / "attacked")
-    found = attacked.run(2)
+    found = attacked.run(1)
     named = {name for event, _ in attacked.arrivals for name in event.endpoints}
-    assert len(named) > 39_000, "they were all recorded: what counts is decided where it can be seen as a whole"
+    assert len(named) > 19_000, "they were all recorded: what counts is decided where it can be seen as a whole"
     assert found.endpoints == without.endpoints
     assert found.sets == without.sets
     assert {row.endpoint for row in found.endpoints} <= set(REAL)

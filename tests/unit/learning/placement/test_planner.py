@@ -20,6 +20,7 @@ from learning.sizing import even
 from learning.sizing.even import EVEN_ENOUGH, planned_sizes
 from tests.support.brief_search import brief_search
 from tests.support.instances import Recipe, Timeline, dashboards, drifted, exchanged, page, population, windows
+from tests.support.required import in_cluster
 from tests.unit.learning.placement.instances import (
     backend,
     block,
@@ -161,6 +162,7 @@ def test_hot_endpoints_are_chosen_within_the_movement_budget_as_long_as_loads_ar
     assert less_even.report["moved"]["plan"]["subscriptions"] <= 0.2 + 1e-6
 
 
+@in_cluster("it plans for thousands of clients")
 @brief_search()
 def test_groups_that_most_clients_have_become_hot_as_a_whole() -> None:
     made = page(clients=2000).instance()
@@ -195,6 +197,7 @@ def test_clients_take_the_load_of_hot_endpoints_along() -> None:
     assert problem.balance(np.full(3, -1, np.int32), 2) == pytest.approx(1)
 
 
+@in_cluster("it plans for thousands of clients")
 @brief_search()
 def test_loads_are_even_with_the_hot_endpoints_that_clients_take_along() -> None:
     made = dashboards(clients=1500).instance()
@@ -210,7 +213,7 @@ def test_loads_are_even_with_the_hot_endpoints_that_clients_take_along() -> None
     assert (own + of_hot).max() / (own + of_hot).mean() <= 1.05 + 1e-4
 
 
-@pytest.mark.parametrize("share", [0.8, 0.95])
+@pytest.mark.parametrize("share", [0.8, pytest.param(0.95, marks=in_cluster("it plans for thousands of clients"))])
 def test_nearly_all_endpoints_of_the_page_are_hot_if_the_budget_is_a_little_short(share: float) -> None:
     made = page(clients=4000).instance()
     problem = Problem(made, backend(made), DEFAULT, PlanOptions(servers=(8,), current_partitions=24, hold_out=0.0))
@@ -388,6 +391,7 @@ def test_a_margin_is_left_below_the_bound_where_one_can_be(small: Instance) -> N
     assert 1.005 < imbalance(two, plan(two, options, COSTS).placement, 2, 2) < 1.02
 
 
+@in_cluster("it plans for thousands of clients")
 @brief_search()
 def test_no_moves_are_spent_on_an_imbalance_that_may_be_chance() -> None:
     hours = windows(population(replace(SMALL, clients=20_000)), Timeline(clients=500), 2)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from diem.fanout.read_meter import UNMETERED, ReadMeter
@@ -143,8 +144,7 @@ class Session:
 
     def drop(self, frames: Collection[bytes]) -> None:
         """Drop offered frames whose data was counted."""
-        self._stats.dropped += len(frames)
-        self._correct(frames, reads=-1)
+        _drop(self._stats, self.meter, frames)
 
     def count_held(self, times: int) -> None:
         """Count the data of the held frames at the meter; with -1, undo that."""
@@ -159,7 +159,9 @@ class Session:
             self.count_held(-1)
         self._held = None
         self.admit_data = None
-        self.send, self.send_many = self._drop, self._drop_many
+        # No methods of the session: they would be a reference cycle for the life of every closed one.
+        self.send = partial(_drop_run, self._stats, self.meter)
+        self.send_many = partial(_drop, self._stats, self.meter)
         self._write, self._writelines = self.send, self.send_many
 
     def _hold(self, frame: bytes) -> None:
@@ -191,14 +193,22 @@ class Session:
         for frame in frames:
             hold(frame)
 
-    def _drop(self, run: bytes) -> None:
-        self.drop([*frames_of(run)])
-
-    def _drop_many(self, frames: Iterable[bytes]) -> None:
-        self.drop([*frames])
-
     def _correct(self, frames: Iterable[bytes], *, reads: int = 0, held: int = 0) -> None:
-        """Count the data of these frames at the meter, this many times."""
-        if self.meter.parts:
-            datasets = sum(map(frame_has_data, frames))
-            self.meter.add(reads * datasets, held=held * datasets)
+        _correct(self.meter, frames, reads=reads, held=held)
+
+
+def _drop_run(stats: DeliveryStats, meter: ReadMeter, run: bytes) -> None:
+    _drop(stats, meter, frames_of(run))
+
+
+def _drop(stats: DeliveryStats, meter: ReadMeter, frames: Iterable[bytes]) -> None:
+    dropped = [*frames]
+    stats.dropped += len(dropped)
+    _correct(meter, dropped, reads=-1)
+
+
+def _correct(meter: ReadMeter, frames: Iterable[bytes], *, reads: int = 0, held: int = 0) -> None:
+    """Count the data of these frames at a meter, this many times."""
+    if meter.parts:
+        datasets = sum(map(frame_has_data, frames))
+        meter.add(reads * datasets, held=held * datasets)

@@ -1,8 +1,9 @@
 """The registry of subscriptions as a state machine, and the counts by endpoint."""
 
 import itertools
+import weakref
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -328,6 +329,24 @@ def test_data_that_was_never_sent_is_not_counted() -> None:
     # A reply to a client that is gone meanwhile.
     receiver.session.drop([fanout.replayed(receiver.session, b"/a", full("/a"), Variant.WITH_DATA)])
     assert (key.reads, alice.reads) == (0, 0)
+
+
+def test_a_session_that_left_is_freed_at_once() -> None:
+    """A cycle would keep it, and its meter and recording, until the whole heap is searched for garbage."""
+
+    class Watched(Session):
+        __slots__ = ("__weakref__",)
+
+    fanout, sent = Fanout(), deque[bytes]()
+    for blocked in (False, True):
+        session = Watched(sent.append, sent.extend, fanout.stats)
+        fanout.join(session)
+        if blocked:
+            session.block()
+        fanout.leave(session)
+        freed = weakref.ref(session)
+        del session
+        assert freed() is None
 
 
 def test_update_for_more_receivers_than_are_left_goes_without_data_to_all_of_the_account() -> None:

@@ -44,7 +44,7 @@ def computing(here: Warehouse, clock: Clock, ends: list[int]) -> "Callable[[Wind
     return compute
 
 
-def test_statistics_take_a_third_of_the_time_and_are_kept_once_a_window(here: Warehouse) -> None:
+def test_statistics_take_half_of_the_time_and_are_kept_once_a_window(here: Warehouse) -> None:
     clock, shown, numbers = Clock(), list[int](), count()
     ends = [BEGIN + minutes * MINUTE for minutes in (60, 61, 119, 120, 121)]
     on_batch = _follow(here, WindowOptions(HOUR_MS, None), computing(here, clock, ends), shown.append, clock)  # type: ignore[arg-type]  # batches are only shown
@@ -55,10 +55,10 @@ def test_statistics_take_a_third_of_the_time_and_are_kept_once_a_window(here: Wa
         return [str(read_window(each)["to"])[11:16] + each.name[:1] for each in all_statistics(here)]
 
     assert follow(0) == ["01:002"], "the first is kept"
-    assert follow(59) == ["01:002"], "one second too early"
+    assert follow(19) == ["01:002"], "one second too early"
     assert follow(1) == ["01:002", "01:01c"]
-    assert follow(60) == ["01:002", "01:59c"]
-    assert follow(60) == ["01:002", "02:002"]
-    assert follow(60) == ["01:002", "02:002", "02:01c"]
-    assert follow(60) == ["01:002", "02:002", "02:01c"], "nothing recorded"
+    assert follow(20) == ["01:002", "01:59c"]
+    assert follow(20) == ["01:002", "02:002"]
+    assert follow(20) == ["01:002", "02:002", "02:01c"]
+    assert follow(20) == ["01:002", "02:002", "02:01c"], "nothing recorded"
     assert shown == list(range(7))

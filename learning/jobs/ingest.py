@@ -166,12 +166,13 @@ class BatchWriter:
         counted = read.observe(observed, F.count(F.lit(1)).alias("rows"), others.alias("others"))
         _stage(tables.staged_rows(counted), staged)
         # Only for these lines a Python worker starts. Without the folder, workers have another disk: no commit.
-        if observed.get["others"] and tables.staged_folder(staged).is_dir():
+        counts = observed.get
+        if counts["others"] and tables.staged_folder(staged).is_dir():
             odd = tables.staged_lines(lines.sparkSession, staged)
             _stage(tables.other_rows(odd, self._proof), staged)
             shutil.rmtree(tables.staged_folder(staged))
-        delta_table.commit(self._sink, staged, query, number, observed.get["rows"])
-        self.written[number] = observed.get["rows"]
+        delta_table.commit(self._sink, staged, query, number, counts["rows"])
+        self.written[number] = counts["rows"]
 
 
 def _stage(rows: DataFrame, folder: Path) -> None:
@@ -200,8 +201,10 @@ def _await_end(
     lines, seen, ended = 0, -1, False
     while not ended and (day is None or _today() <= day):
         ended = bool(query.awaitTermination(_POLL_INTERVAL_S))  # type: ignore[arg-type]  # a fraction will do
-        for progress in query.recentProgress:
-            batch = CommittedBatch.of(json.loads(progress.json), writer.written)
+        # PySpark converts up to a hundred reports, each for a quarter of a second while the JVM interprets: the ends of
+        # iterators in it are exceptions of Java, whose type is compared with fifteen classes, sought in all jars.
+        for progress in query._jsq.recentProgress() if writer.written else ():  # noqa: SLF001
+            batch = CommittedBatch.of(json.loads(progress.json()), writer.written)
             # A trigger without new lines reports the next batch's number, each time.
             if batch.number > seen and batch.lines:
                 on_batch(batch, seen + 1)

@@ -17,7 +17,7 @@ from deploy.cli.options import (
 )
 from deploy.cli.times import parse_span
 from deploy.clients.metadata import PlanStatus
-from deploy.system.state_dir import StateDir
+from deploy.system.state_dir import NotUp, StateDir
 from deploy.terminal import DEFAULT_STATE_DIR, Terminal, plain_console
 from deploy.topology.kafka_users import KafkaUser
 from diem.kafka.config import KafkaOptions
@@ -145,23 +145,27 @@ def plan_command(
     require_planner()
     from learning.planning.planner import run_plan  # noqa: PLC0415  # it needs numpy
 
-    async def fetch() -> tuple[RunningSystem, Snapshot]:
-        system, service = await connect(state, metadata, key_file)
+    async def fetch() -> tuple[RunningSystem, Snapshot] | None:
+        try:
+            system, service = await connect(state, metadata, key_file)
+        except NotUp:
+            # Traffic of another machine, or of a system of another time.
+            if traffic is None or request.servers is None or submit:
+                raise
+            return None
         snapshot = await service.snapshot()
         require_stable(snapshot)
         return system, snapshot
 
-    if intervals is not None:
-        system, snapshot = RunningSystem(()), _without_system(request.servers)
-    else:
-        system, snapshot = run_step(fetch)
+    running = run_step(fetch) if intervals is None else None
+    system, snapshot = running or (RunningSystem(()), _without_system(request.servers))
     try:
         planning = run_plan(request, system, snapshot, Terminal(quiet=as_json), plain_console())
     except NoTrafficToPlan as error:
         log.fail(str(error))
         return EXIT_NOTHING
     file: Path | None = None
-    submitted = None if intervals is not None else False
+    submitted = None if running is None else False
     if planning.made.pays or anyway:
         planning.write(file := out or state.path / "planned" / f"{planning.made.plan.id}.json")
         if submit and submitted is not None:

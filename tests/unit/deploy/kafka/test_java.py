@@ -85,5 +85,5 @@ def test_missing_java_is_one_line_with_the_remedy(bin_directory: Path, script: s
     line = str(raised.value)
     assert expected in line
     assert "\n" not in line
-    for way_out in ("openjdk-17-jre-headless", "requirements/java.txt", "--bootstrap-servers"):
+    for way_out in ("openjdk-17-jre-headless", "pip install 'diem-realtime[java]'", "--bootstrap-servers"):
         assert way_out in line

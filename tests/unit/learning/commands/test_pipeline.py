@@ -73,7 +73,8 @@ def test_without_what_spark_needs_one_line_says_what_to_do(
         monkeypatch.setattr(java, "find", no_java)
     else:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    expected = f"diem: the pipeline runs on Spark, and {lacking}: `make spark` installs what it needs\n"
+    remedy = "`make spark` or `pip install 'diem-realtime[java,spark]'` installs it"
+    expected = f"diem: the pipeline runs on Spark, and {lacking}: {remedy}\n"
     assert pipeline("run", "--source", "files") == (2, expected)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deploy.terminal import Terminal, amount
-from diem.errors import ConfigurationError, DiemError, FileError
+from diem.errors import ConfigurationError, DiemError, FileError, install_command
 from diem.kafka.config import KafkaOptions
 from diem.protocol.traffic import BadEvent
 from diem.protocol.update import iso
@@ -48,7 +49,7 @@ _REQUIRED_PACKAGES: Final = ("numpy", "scipy")
 class NoPlanner(ConfigurationError):
     """Packages needed by the planner are not installed."""
 
-    template = "planning needs {missing}: install with `make spark`"
+    template = f"planning needs {{missing}}: install with `make spark` or `{install_command('plan')}`"
 
     missing: str
 
@@ -115,8 +116,8 @@ def read_input(request: PlanRequest, terminal: Terminal) -> PlanningInput:
     if request.spark or (request.spark is None and warehouse.sources()):
         return _from_statistics(_run_pipeline(warehouse, window, terminal, request.settings))
     if request.kafka is not None:
-        return _from_topic(request.kafka, window)
-    return _from_files(folder / "in" if (folder / "in").is_dir() else folder, window)
+        return _from_topic(request.kafka, window, terminal)
+    return _from_files(folder / "in" if (folder / "in").is_dir() else folder, window, terminal)
 
 
 def _run_pipeline(warehouse: Warehouse, window: Window | int, terminal: Terminal, settings: SparkSettings) -> Path:
@@ -220,27 +221,25 @@ def _from_intervals(request: IntervalFile, terminal: Terminal) -> PlanningInput:
     import numpy as np  # noqa: PLC0415  # an extra
 
     read = read_intervals(request.file, request.columns, request.pattern, request.held_ms)
-    if skipped := read.skipped.total():
-        reasons = ", ".join(f"{reason} ({count:,})" for reason, count in read.skipped.most_common())
-        terminal.warn(f"{skipped:,} of {skipped + len(read.found):,} lines were skipped: {reasons}")
+    _warn_of_skipped(read.skipped, len(read.found), terminal)
     found = _from_reference(reference.statistics(read.arrivals(), read.window), str(request.file), [])
     # Such files do not say how often endpoints change.
     rate = np.ones(len(found.instance.endpoints))
     return replace(found, instance=replace(found.instance, rate=rate, busy=None), events=len(read.found))
 
 
-def _from_topic(options: KafkaOptions, window: Window | int) -> PlanningInput:
+def _from_topic(options: KafkaOptions, window: Window | int, terminal: Terminal) -> PlanningInput:
     from learning.jobs.traffic_topic import recent_records  # noqa: PLC0415  # its client is an extra
 
     start = window.start if isinstance(window, Window) else _now_ms() - window
     records = asyncio.run(recent_records(options, start - RELEVANT_MS, MAX_BYTES))
     where = f"{options.names.traffic} at {options.bootstrap_servers}"
-    found, before = _statistics(list(_arrivals(records)), window, MAX_WINDOWS, Path(where))
+    found, before = _statistics(_arrivals(records, terminal), window, MAX_WINDOWS, Path(where))
     return _from_reference(found, f"{amount(len(records), 'record')} of {where}", before)
 
 
-def _from_files(folder: Path, window: Window | int) -> PlanningInput:
-    found, files, before = read_recorded(folder, window)
+def _from_files(folder: Path, window: Window | int, terminal: Terminal) -> PlanningInput:
+    found, files, before = read_recorded(folder, window, terminal)
     return _from_reference(found, f"{amount(files, 'file')} in {folder}", before)
 
 
@@ -288,7 +287,7 @@ class TrafficUnreadable(FileError):
     template = "recorded traffic cannot be read: {prefix}{reason}"
 
 
-def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int, list[Statistics]]:
+def read_recorded(folder: Path, window: Window | int, terminal: Terminal) -> tuple[Statistics, int, list[Statistics]]:
     """Return the statistics of a window, or of the last one of a length (ms), and the number of files read.
 
     For a length also those of the windows before, the latest first, as far as they are recorded and can be read.
@@ -307,7 +306,7 @@ def read_recorded(folder: Path, window: Window | int) -> tuple[Statistics, int, 
                 f"{folder} has {size >> 20} MiB, too much without Spark: `diem pipeline run`, "
                 "then plan from its statistics"
             )
-        arrivals = list(_arrivals(_lines(files)))
+        arrivals = _arrivals(_lines(files), terminal)
     except OSError as error:
         raise TrafficUnreadable(error) from error
     found, before = _statistics(arrivals, window, most, folder)
@@ -389,12 +388,25 @@ def _lines(files: Iterable[Path]) -> Iterator[bytes]:
         yield from file.read_bytes().split(b"\n")
 
 
-def _arrivals(lines: Iterable[bytes]) -> Iterator[reference.Arrival]:
-    """Yield the events among lines; invalid lines are skipped (the pipeline's table ``quarantine`` has the reasons)."""
-    now = _now_ms()
-    for line in lines:
+def _arrivals(lines: Iterable[bytes], terminal: Terminal) -> list[reference.Arrival]:
+    """Return the events among lines, and warn of invalid ones (the pipeline's table ``quarantine`` has them)."""
+    now, found, skipped = _now_ms(), list[reference.Arrival](), Counter[str]()
+    for line in filter(None, lines):
         try:
             event = parsing.parse_event(line, now)
-        except BadEvent:
-            continue
-        yield reference.Arrival(event, event.time)
+        except BadEvent as error:
+            skipped[str(error)] += 1
+        else:
+            found.append(reference.Arrival(event, event.time))
+    _warn_of_skipped(skipped, len(found), terminal)
+    return found
+
+
+_REASONS: Final = 5
+"""Reasons named in a warning, the most frequent first."""
+
+
+def _warn_of_skipped(skipped: Counter[str], found: int, terminal: Terminal) -> None:
+    if total := skipped.total():
+        reasons = ", ".join(f"{reason} ({count:,})" for reason, count in skipped.most_common(_REASONS))
+        terminal.warn(f"{total:,} of {total + found:,} lines were skipped: {reasons}")

@@ -81,6 +81,17 @@ def test_no_events_are_an_error(tmp_path: Path) -> None:
         read_input(PlanRequest(tmp_path), QUIET)
 
 
+def test_lines_that_are_no_events_are_counted_with_their_reasons(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = recorded(tmp_path) / "in"
+    (folder / "websocket-9-a-1.jsonl").write_bytes(b"[]\n\n[]\n{")
+    found = read_input(PlanRequest(tmp_path), QUIET)
+    assert found.clients == 80
+    warning = capsys.readouterr().err
+    assert f"4 of {found.events + 4:,} lines were skipped: an event is a JSON object (2), not JSON: " in warning
+
+
 def test_window_without_clients_is_reported_with_its_times(tmp_path: Path) -> None:
     with pytest.raises(NoTrafficToPlan, match=r"from 1970-01-01T00:00:00.000Z to 1970-01-01T00:00:01.000Z no client"):
         read_input(PlanRequest(recorded(tmp_path), window=Window(0, 1000)), QUIET)
@@ -116,7 +127,7 @@ def test_latest_statistics_are_the_default_input(tmp_path: Path, monkeypatch: py
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     require_planner()
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "scipy" else object())
-    with pytest.raises(NoPlanner, match="planning needs scipy: install with `make spark`"):
+    with pytest.raises(NoPlanner, match="planning needs scipy: install with `make spark` or "):
         require_planner()
 
 
@@ -177,29 +188,29 @@ def test_files_too_old_for_the_window_are_not_read(tmp_path: Path) -> None:
     folder = recorded(tmp_path) / "in"
     aged(write(folder, "websocket-2-a-1.jsonl", events(pairs=9)), 8.5)
     aged(write(folder, "websocket-2-a-2.jsonl", events(pairs=10)), 7.5)
-    assert read_recorded(folder, 3_600_000)[1] == 2
+    assert read_recorded(folder, 3_600_000, QUIET)[1] == 2
     week_ago = int(time.time() * 1000) - 7 * DAY_MS
-    assert read_recorded(folder, Window(week_ago, week_ago + 8 * DAY_MS))[1] == 3
+    assert read_recorded(folder, Window(week_ago, week_ago + 8 * DAY_MS), QUIET)[1] == 3
 
 
 def test_a_file_of_a_clock_that_was_ahead_hides_no_others(tmp_path: Path) -> None:
     folder = recorded(tmp_path) / "in"
     aged(write(folder, "websocket-2-a-1.jsonl", events(pairs=9)), -30)
-    assert read_recorded(folder, 3_600_000)[1] == 2
+    assert read_recorded(folder, 3_600_000, QUIET)[1] == 2
 
 
 def test_incomplete_files_are_ignored(tmp_path: Path) -> None:
     folder = recorded(tmp_path) / "in"
     aged(write(folder, ".websocket-1-b-1.jsonl", events(pairs=9)), 100)
     write(folder, ".websocket-1-c-1.jsonl", events(pairs=9))
-    assert read_recorded(folder, 3_600_000)[1] == 1
+    assert read_recorded(folder, 3_600_000, QUIET)[1] == 1
     assert remove_old(folder, RELEVANT_MS) == 0
 
 
 def test_old_traffic_is_read_like_any_other(tmp_path: Path) -> None:
     for file in (recorded(tmp_path) / "in").iterdir():
         aged(file, 100)
-    assert read_recorded(tmp_path / "in", 3_600_000)[1] == 1
+    assert read_recorded(tmp_path / "in", 3_600_000, QUIET)[1] == 1
 
 
 def test_files_that_no_window_needs_are_removed(tmp_path: Path) -> None:

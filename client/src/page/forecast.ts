@@ -9,7 +9,7 @@ import { Plot, stepped } from "./plot.ts";
 import { Unfolded } from "./rows.ts";
 import type { Step } from "./series.ts";
 import { steps } from "./series.ts";
-import { axisNumber, drawDot, wash } from "./strokes.ts";
+import { axisNumber, drawDot } from "./strokes.ts";
 import type { MarketTime } from "./time.ts";
 import { marketTime } from "./time.ts";
 import type { Desk } from "./view.ts";
@@ -64,7 +64,7 @@ export class ForecastView extends View {
         ],
         series: [
           { stroke: colour("--ink-2"), width: 1.5, dash: [4, 3], points: { show: false }, paths: stepped },
-          { stroke: colour("--accent"), width: 2, fill: (plot) => wash(plot, colour), points: { show: false }, paths: stepped },
+          { stroke: colour("--accent"), width: 2, points: { show: false }, paths: stepped }, // no area: the axis does not begin at 0
           { scale: "off", stroke: colour("--now"), fill: colour("--now"), width: 0, points: { show: false }, paths: bars },
           { scale: "off", stroke: colour("--accent"), fill: colour("--accent"), width: 0, points: { show: false }, paths: bars },
         ],

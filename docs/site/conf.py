@@ -44,6 +44,12 @@ myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]
 
 html_theme = "furo"
+# The mark and the colours of the page (client/src/page/style.css).
+html_logo = html_favicon = "../../client/public/icon.svg"
+html_theme_options = {
+    f"{scheme}_css_variables": {"color-brand-primary": colour, "color-brand-content": colour}
+    for scheme, colour in (("light", "#0b6b5e"), ("dark", "#55d3b8"))
+}
 html_extra_path = ["extra"]
 html_copy_source = False
 html_show_copyright = False

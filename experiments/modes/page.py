@@ -4,6 +4,7 @@ import os
 import platform
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
 from typing import Any, Final
@@ -34,6 +35,12 @@ def about(argv: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
+def _period(began: str, ended: str) -> str:
+    first, last = (datetime.fromisoformat(each).astimezone(UTC) for each in (began, ended))
+    until = "%H:%M UTC" if first.date() == last.date() else "%-d %B, %H:%M UTC"
+    return f"{first:%-d %B %Y, %H:%M} to {last:{until}}"
+
+
 def page(result: Mapping[str, Any], predictions: str) -> str:
     """Return the report of a comparison."""
     rows = result["runs"]
@@ -41,7 +48,7 @@ def page(result: Mapping[str, Any], predictions: str) -> str:
     note = "" if size == RunSize.FULL else f" ({size}: its figures are not to be compared with others)"
     parts = [
         f"<h1>Comparison of the scaling modes{escape(note)}</h1>",
-        f"<p>{escape(result['began'])} to {escape(result['ended'])}</p>",
+        f"<p>{escape(_period(result['began'], result['ended']))}</p>",
         "<h2>Goals</h2>",
         table(
             ["", "goal", "measured"],

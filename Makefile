@@ -157,7 +157,7 @@ bench-placement: install-test install-spark install-quality
 bench-learning: install-test install-spark
 	@OMP_NUM_THREADS=1 $(PY) -m experiments.learning
 
-bench-pipeline: install-test install-spark
+bench-pipeline: install-test install-spark install-quality
 	@$(PY) -m experiments.pipeline
 
 bench-follow: install-test install-spark kafka
@@ -310,7 +310,7 @@ $(VENV)/.spark: $(VENV)/.run requirements/spark.txt
 
 # For comparison only: on platforms without it the comparison is left out.
 $(VENV)/.quality: $(VENV)/.run requirements/quality.txt
-	@echo "Installing Mt-KaHyPar (once) ..."
+	@echo "Installing Mt-KaHyPar and DuckDB (once) ..."
 	@$(PACKAGES) $(LOCKED) requirements/quality.txt || echo "there is none for this platform" >&2
 	@touch $@
 

@@ -1,9 +1,11 @@
 """Traffic for ``bench-pipeline``: tables of many hours, written directly, and files of events to read."""
 
 import os
+import random
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import reduce
+from itertools import count, product
 from typing import TYPE_CHECKING, Final
 
 from diem.protocol.traffic import TrafficEvent, Type
@@ -146,3 +148,36 @@ def recorded(boot: int, count: int) -> Iterator[TrafficEvent]:
         names = [f"/endpoint/{number * 31 % 10_000 + each}" for each in range(SUBSCRIBED * (number % 4 in {1, 2}))]
         is_counts = number % 100 == 0
         yield life.counts(at - 60_000, at, **counted) if is_counts else life.event(kind, at, number, number, *names)
+
+
+def visits(events: int) -> Iterator[TrafficEvent]:
+    """Yield an hour's events, without an end: the counts of every edge and minute, then sessions in no order.
+
+    Clients come back, stay for different times and end some of their subscriptions. Some events come twice, and the
+    ends of some sessions never. There are clients and endpoints for ``events`` of them.
+    """
+    chance, end = random.Random(events), BEGIN_MS + HOUR_MS
+    endpoints = events // EVENTS_PER_ENDPOINT // SUBSCRIBED * SUBSCRIBED + SUBSCRIBED
+    lives = [Life(f"edge-{each}", each + 1, BEGIN_MS, end) for each in range(EDGES)]
+    for since in range(BEGIN_MS, end, 60_000):
+        for life, first in product(lives, range(0, endpoints, NAMED)):
+            named = range(first, min(first + NAMED, endpoints))
+            yield life.counts(
+                since, since + 60_000, **{f"endpoint/{each}": (7, chance.randrange(30)) for each in named}
+            )
+    for connection in count(1 << 32):
+        life, who = chance.choice(lives), (chance.randrange(events // 5), connection)
+        group = chance.randrange(0, endpoints, SUBSCRIBED)
+        own = [group + each if each % 2 else chance.randrange(endpoints) for each in range(SUBSCRIBED)]
+        names = [f"/endpoint/{each}" for each in dict.fromkeys(own)]
+        at = chance.randrange(BEGIN_MS, end)
+        yield life.event(Type.CONNECT, at, *who)
+        yield (begun := life.event(Type.SUBSCRIBE, at + 10, *who, *names))
+        if chance.random() < 0.05:
+            yield begun
+        at += 20 + int(chance.expovariate(1 / SESSION_MS))
+        if at < end:
+            yield life.event(Type.UNSUBSCRIBE, at, *who, *names[: SUBSCRIBED // 2])
+        at += int(chance.expovariate(1 / SESSION_MS))
+        if at < end and chance.random() < 0.95:
+            yield life.event(Type.DISCONNECT, at, *who)

@@ -69,7 +69,7 @@ from tests.support.traffic import Life
 
 MINUTES: Final = float(os.environ.get("MINUTES", sized(60, 1, 0.1)))
 RATE: Final = int(os.environ.get("RATE", sized(1000, 300, 100)))
-WINDOW: Final = int(os.environ.get("WINDOW", sized(60, 30, 10)))
+WINDOW: Final = int(os.environ.get("WINDOW", sized(120, 30, 10)))
 EVERY: Final = float(os.environ.get("EVERY", sized(60, 5, 1)))
 KILLS: Final = ("executor", "jvm", "command") * sized(3, 1, 1)
 RECIPE: Final = sized(

@@ -58,7 +58,7 @@ from metadata.plans.plan import decode
 from tests.bench.report import Report
 from tests.load.bench import Goal, exit_code, write
 from tests.load.system import System
-from tests.support.commandline import parser
+from tests.support.commandline import heed_interrupts, parser
 from tests.support.delta import being_written
 from tests.support.instances import Population, Recipe, exchanged, population
 from tests.support.local_cluster import LocalCluster
@@ -484,6 +484,7 @@ def _now_ms() -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser(__spec__, __doc__, report="build/bench/follow.json", quick="has a minute of kills")
     arguments.parse_args(argv)
+    heed_interrupts()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder, Report(len(KILLS) + 4) as report:
         figures, goals = asyncio.run(Bench(Path(folder), report).run())

@@ -4,7 +4,6 @@ import functools
 import gc
 import os
 import random
-import signal
 import sys
 import tempfile
 from collections.abc import Generator
@@ -19,6 +18,7 @@ from hypothesis.internal.intervalsets import IntervalSet
 
 from diem.process.imports import skip_sniffio
 from tests.support import fork_server
+from tests.support.commandline import heed_interrupts
 from tests.support.databases import databases, postgres
 from tests.support.fork_server import executed_processes
 from tests.support.kafka import kafka, kafka_options, kafka_program, on_kafka, own_broker, own_broker_options
@@ -76,9 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give the run its shared services and its order."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
     _put_diem_first_on_path(config)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A run in the background of a script ignores it, and so would all processes that tests start and interrupt.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    heed_interrupts()
     services = config.stash[_SERVICES] = SharedServicesPlugin(config)
     config.pluginmanager.register(services)
     fork_server.install(lambda: str(services.ask("fork server")["address"]))

@@ -1,8 +1,16 @@
 """Command line of the modules of the tests (``python -m tests...``): ``--help``, and an error for unknown arguments."""
 
 import argparse
+import signal
 from importlib.machinery import ModuleSpec
 from typing import Final
+
+
+def heed_interrupts() -> None:
+    """Heed SIGINT also where it is ignored, as in a script's background: processes started here inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 _SMALLEST: Final = "shows in seconds that it runs, and judges no speed (make smoke runs all)"
 _SHORTER: Final = "makes it short, to see that it works: its figures are not to be compared with others"

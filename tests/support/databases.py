@@ -30,7 +30,9 @@ class Databases:
     def url(self, name: str = "data") -> str:
         """Return the URL of a database, which is created if it does not exist."""
         if self.cluster is None:
-            return f"sqlite:///{self.file(name)}"
+            from tests.support.new_store import new_store  # noqa: PLC0415  # most tests need no SQLAlchemy
+
+            return new_store(self.file(name))
         return self.cluster.url(self.database(name))
 
     def file(self, name: str = "data") -> Path:

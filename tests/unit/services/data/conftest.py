@@ -21,6 +21,7 @@ from services.data.store import tables
 from services.data.store.sqlite import SqliteDatabase
 from services.data.store.store import Store
 from tests.support.file_threads import FILES
+from tests.support.new_store import new_store
 
 WRITE_KEY = "a-write-key-of-the-tests"
 HOUR = "2026-01-01T00:00:00Z"
@@ -90,7 +91,7 @@ class Rest:
 async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
     """The interface, with one endpoint, ``/owned``, that a source claims."""
     clock = ManualClock(wall_ms=1_700_000_000_000)
-    store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=clock)
+    store = await Store.open(new_store(tmp_path / "data.db"), clock=clock)
     base = ApiOptions(dataset_bytes=65536, page_dir=tmp_path / "dist", servers=[{"port": 8101, "path": "/ws"}])
 
     def owner_of(endpoint: str) -> str | None:

@@ -21,6 +21,7 @@ from services.data.sources.config import load
 from services.data.sources.runner import SourceRunner
 from services.data.store.store import Store
 from tests.support.file_threads import FILES
+from tests.support.new_store import new_store
 from tests.support.patience import PATIENCE_S
 from tests.support.security_events import recorded_events
 from tests.unit.services.data.conftest import WRITE_KEY, assert_problem
@@ -109,7 +110,7 @@ def serving(tmp_path: Path) -> Serving:
         configured = load(write(tmp_path, text))
         clock = ManualClock(wall_ms=NOW_S * 1000)
         runner = SourceRunner.configured(configured, clock, 65_536, convert=FILES.convert)
-        store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=clock)
+        store = await Store.open(new_store(tmp_path / "data.db"), clock=clock)
         limits = {"page_dir": tmp_path, "anonymous": lambda _address: False, "prefixes": configured.prefixes}
         api = make_api(
             store,

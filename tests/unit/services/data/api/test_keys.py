@@ -14,13 +14,14 @@ from services.data.access.plans import AccessPlans
 from services.data.access.signing import MAX_FILES, SigningKeys
 from services.data.api.keys import internal_app
 from services.data.store.store import Store
+from tests.support.new_store import new_store
 from tests.unit.services.data.conftest import assert_problem
 
 
 @pytest.fixture
 async def http(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     clock = SystemClock()
-    store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=clock)
+    store = await Store.open(new_store(tmp_path / "data.db"), clock=clock)
     signing = SigningKeys(tmp_path / "token-keys", clock)
     signing.load()
     async with store.serving():

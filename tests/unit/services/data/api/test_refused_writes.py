@@ -14,11 +14,12 @@ from services.data.api import refused_writes
 from services.data.api.refused_writes import MAX_DETAIL, MAX_REFUSED, NEIGHBOURS, endpoint_route
 from services.data.kinds import DOCUMENT, Body
 from services.data.store.store import Store
+from tests.support.new_store import new_store
 
 
 @pytest.fixture
 async def http(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    store = await Store.open(f"sqlite:///{tmp_path / 'data.db'}", clock=SystemClock())
+    store = await Store.open(new_store(tmp_path / "data.db"), clock=SystemClock())
     async with store.serving():
         names = [f"/n/{n:04}" for n in range(3 * NEIGHBOURS)]
         await store.writer.put([kinds.kind_of(DOCUMENT).parse(name, Body(b"1", DOCUMENT, {})) for name in names])

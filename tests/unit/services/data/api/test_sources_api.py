@@ -23,6 +23,7 @@ from services.data.sources.runner import SourceRunner
 from services.data.sources.source import ChangeSink, Health
 from services.data.store import Checkpoint, Write
 from services.data.store.store import Store
+from tests.support.new_store import new_store
 from tests.support.patience import until as become
 
 PATH = "/v1/sources/orders"
@@ -63,7 +64,7 @@ class Log:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with (await Store.open(f"sqlite:///{tmp_path / 'data.db'}")).serving() as opened:
+    async with (await Store.open(new_store(tmp_path / "data.db"))).serving() as opened:
         yield opened
 
 

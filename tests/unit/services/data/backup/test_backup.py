@@ -74,8 +74,10 @@ async def test_a_store_of_a_later_release_is_not_backed_up(databases: Databases,
 
 
 async def test_a_backup_without_a_store_is_refused(databases: Databases, tmp_path: Path) -> None:
+    url = databases.url()
+    databases.file().unlink(missing_ok=True)
     with pytest.raises(DataError, match="there is no"):
-        await backup(databases.url(), tmp_path / "file", LATER)
+        await backup(url, tmp_path / "file", LATER)
     if databases.backend == "sqlite":
         assert not databases.file().exists(), "it was made by looking at it"
 

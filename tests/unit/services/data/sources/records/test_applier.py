@@ -18,6 +18,7 @@ from services.data.sources.runner import SourceRunner
 from services.data.sources.source import ChangeSink, Health
 from services.data.store import Change, Checkpoint, IdempotencyKey
 from services.data.store.store import Store
+from tests.support.new_store import new_store
 
 
 class Orders:
@@ -44,7 +45,7 @@ class Orders:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with (await Store.open(f"sqlite:///{tmp_path / 'data.db'}")).serving() as opened:
+    async with (await Store.open(new_store(tmp_path / "data.db"))).serving() as opened:
         yield opened
 
 

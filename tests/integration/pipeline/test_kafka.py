@@ -19,6 +19,7 @@ from learning.jobs.ingest import ingest
 from learning.jobs.sources import SourceLag
 from learning.jobs.traffic_topic import kafka_source, recent_records, unread_records
 from learning.jobs.warehouse import Warehouse
+from tests.support.required import in_cluster
 from tests.support.traffic import generated
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ async def test_records_are_ingested_once_and_the_lag_is_known(
     assert all(row["source"].startswith(f"{source.topic}/") and row["source"].count("/") == 2 for row in bad)
 
 
+@in_cluster("it takes 8 s of CPU time")
 async def test_records_that_were_deleted_before_they_were_read_are_lost_and_counted_and_reading_goes_on(
     spark: "SparkSession", kafka_options: KafkaOptions, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from learning.jobs.delta_table import data_files
 from learning.jobs.ingest import CommittedBatch, ingest
 from learning.jobs.sources import FileSource
 from learning.jobs.warehouse import EVENTS, Warehouse
+from tests.support.required import in_cluster
 from tests.support.traffic import generated, write
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class FileTraffic:
         return Counter(row["id"] for row in self.rows())
 
 
+@in_cluster("it takes 10 s of CPU time")
 def test_past_days_are_merged_before_a_source_is_read_and_rows_stay_the_same(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

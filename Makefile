@@ -58,7 +58,7 @@ frameworks: install-test page chromium
 # Tests that are too long for `make test`, whose Spark is one JVM that interprets most queries.
 cluster: install-test install-spark kafka mosquitto postgres prometheus page chromium go
 	@deploy/install/chromium.sh windows
-	@CI=1 RUN_CLUSTER=1 $(PYTEST) -m cluster tests
+	@CI=1 RUN_CLUSTER=1 $(PYTEST) -m cluster -n 3 --dist loadgroup --no-loadscope-reorder tests
 
 # With API=1 also against an API server of Kubernetes, which is compiled once, in some minutes.
 chart: install-test chart-modes

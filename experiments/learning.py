@@ -2,7 +2,7 @@
 
 Generalisation: plans from few clients of one hour, or of four, against placement by hash; of populations with
 communities, without any (endpoints of different rates still let a plan gain something for all), and without anything to
-gain (equal rates). The gain told, with its error, is compared with that of 20,000 others of the same population, over
+gain (equal rates). The gain told, with its error, is compared with that of 100,000 others of the same population, over
 many seeds. Stationary traffic: a plan from some hours, then more hours with Poisson counts of updates and 5 % of the
 subscriptions to move, each of which is judged by a plan from those before, as ``diem autoplan`` does. Clients stay for
 the whole hour or for a part of it, each for another time, and all are new in every hour or some return. Change: from
@@ -64,7 +64,7 @@ EARLIER: Final[tuple[int, ...]] = sized((0, 3), (0, 3), (0,))
 """Hours to learn from before the one that judges; without any, clients are held out."""
 LEARNING: Final = 8
 """Servers, and partitions, of plans from few clients."""
-OTHERS: Final = sized(20_000, 20_000, 2000)
+OTHERS: Final = sized(100_000, 20_000, 2000)
 """Clients for whom a plan is evaluated that it was not made from."""
 NEW: Final = sized(150_000, 150_000, 6000)
 """Clients of a population of which each hour has new ones."""

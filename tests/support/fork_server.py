@@ -28,8 +28,7 @@ import traceback
 from asyncio.base_subprocess import BaseSubprocessTransport
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
-from importlib.metadata import entry_points
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
@@ -37,6 +36,7 @@ import orjson
 import pytest
 
 from diem.process.imports import skip_sniffio
+from tests.support import installed  # noqa: F401  # forked processes know what it has found
 
 ROOT: Final = Path(__file__).parents[2]
 DIEM: Final = "deploy"
@@ -304,7 +304,7 @@ def _import(more: Collection[str]) -> None:
     from diem.process.program import program  # noqa: PLC0415
     from diem.process.settings import PROCESSES  # noqa: PLC0415
 
-    for point in entry_points(group=ENTRY_POINTS):
+    for point in metadata.entry_points(group=ENTRY_POINTS):
         point.load()
     for name in PROCESSES:
         program(name)

@@ -1,6 +1,7 @@
 """An archive of the classes that a run of Spark loads (JEP 350): with it, the JVM neither parses nor verifies them.
 
-The first complete run makes it. Java passes over an archive of other jars.
+The first complete run makes it. Java passes over an archive of other jars, or of the same at another path, so that each
+installation of PySpark has its own.
 """
 
 import hashlib
@@ -26,19 +27,24 @@ class ClassArchive(NamedTuple):
     new_archive: Path | None = None
 
     def keep(self) -> None:
-        """Give the new archive its name, in place of those of other versions."""
+        """Give the new archive its name, in place of its installation's; of others, the latest used ones stay."""
         if (new := self.new_archive) is None:
             return
         # An unwritable cache costs only speed.
         with suppress(OSError):
             with new.open("rb") as file:
                 os.fsync(file.fileno())
-            for other in new.parent.glob(f"{_PREFIX}*.jsa"):
+            kept, installation = new.with_suffix(""), new.name.rpartition("-")[0]
+            others = sorted(kept.parent.glob(f"{_PREFIX}*.jsa"), key=lambda file: file.stat().st_mtime_ns)
+            mine = [file for file in others if file.name.startswith(f"{installation}-")]
+            for other in {*mine, *others[: 1 - MAX_ARCHIVES]}:
                 other.unlink()
-            new.replace(new.with_suffix(""))
+            new.replace(kept)
 
 
 _PREFIX: Final = "classes-"
+MAX_ARCHIVES: Final = 2
+"""Most archives in the cache, each of an installation."""
 
 
 def find(
@@ -59,8 +65,10 @@ def find(
         return ClassArchive()
     jars = sorted((home / "jars").glob("*.jar"))
     identity = [java.described(command), str(command.resolve()), *(f"{jar} {jar.stat().st_mtime_ns}" for jar in jars)]
-    name = f"{_PREFIX}{hashlib.sha256('|'.join(identity).encode()).hexdigest()[:16]}.jsa"
+    name = f"{_PREFIX}{_digest(str(home))}-{_digest('|'.join(identity))}.jsa"
     file = (directory or JARS.cache_directory()) / name
+    with suppress(OSError):
+        os.utime(file)
     if file.exists():
         return ClassArchive(archive=file)
     with suppress(OSError):
@@ -74,3 +82,7 @@ def find(
             made.unlink()
             return ClassArchive(new_archive=made)
     return ClassArchive()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

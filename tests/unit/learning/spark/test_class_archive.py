@@ -1,9 +1,11 @@
 """The place of Spark's archive of classes, and what becomes of others."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from learning.spark import class_archive
 from learning.spark.class_archive import ClassArchive, find
 
 
@@ -52,6 +54,24 @@ def test_an_archive_of_other_jars_is_replaced(home: Path) -> None:
         made.keep()
     found = searched(home)
     assert list((home.parent / "cache").iterdir()) == [found.archive]
+
+
+def test_installations_keep_their_archives_up_to_a_number(home: Path) -> None:
+    homes = [home.with_name(f"pyspark{number}") for number in range(class_archive.MAX_ARCHIVES + 1)]
+    for number, other in enumerate(homes):
+        (other / "jars").mkdir(parents=True)
+        made = searched(other)
+        assert made.new_archive is not None
+        made.new_archive.touch()
+        made.keep()
+        archive = searched(other).archive
+        assert archive is not None
+        # In the past, in their order.
+        os.utime(archive, (number, number))
+        # The first one is used again.
+        assert searched(homes[0]).archive is not None
+    found = [searched(other, new=False).archive is not None for other in homes]
+    assert found == [True, False, *[True] * (class_archive.MAX_ARCHIVES - 1)]
 
 
 def test_what_failed_runs_left_is_removed(home: Path) -> None:

@@ -2,9 +2,9 @@
 
 The column ``at`` is an event's time in Unix ms. Second job of the pipeline, after ``ingest``.
 
-Events are shuffled twice: by connection, where repeats are left out and subscriptions become intervals, and by client,
-where intervals are united. Endpoints are there by their rank among all confirmed names; a connection itself is the
-interval of the rank :data:`CONNECTED`. Tables of a row for each endpoint or process are completed in this process.
+Events are shuffled once, by client, where repeats are left out, the subscriptions of each connection become intervals,
+and these are united. Endpoints are there by their rank among all confirmed names; a connection itself is the interval
+of the rank :data:`CONNECTED`. Tables of a row for each endpoint or process are completed in this process.
 """
 
 import json
@@ -158,7 +158,8 @@ def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Pers
     )
     held = persist(_unite(intervals, window))
     counted = _count(reports)
-    used, subscriptions = _write_endpoints(names, held, _total(reports, counted, window), window, folder)
+    by_rank = _sum_clients(held)
+    used, subscriptions = _write_endpoints(names, by_rank, _total(reports, counted, window), window, folder)
     _write_waste(counted, folder)
     if len(used) < len(names):
         index = pa.table({"rank": used, "index": np.arange(len(used), dtype=np.int32)})
@@ -173,7 +174,7 @@ def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Pers
     if not written:
         raise SparkFailed(f"the table sets is not in {folder}: do all workers have the warehouse at this path?")
     rows = sum(pq.read_metadata(file).num_rows for file in written)
-    return _summary(held, counted, lives, (rows, len(used)))._replace(halvings=halvings)
+    return _summary(by_rank, counted, lives, (rows, len(used)))._replace(halvings=halvings)
 
 
 def _broadcast(frame: DataFrame, table: pa.Table, file: Path) -> DataFrame:
@@ -323,7 +324,7 @@ def subscription_intervals(recent: DataFrame, window: Window, ends: DataFrame, n
         sharers, unended, and the number of its events, repeats and late ones in the window; its interval is null if
         empty.
     """
-    order = Over.partitionBy("connection").orderBy("at", "number", "id", "arrived")
+    order = Over.partitionBy("client", "connection").orderBy("at", "number", "id", "arrived")
     whole = order.rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
     is_end, within = F.col("type") == "disconnect", F.col("at") >= window.start
     late = (F.unix_millis("arrived") - F.col("at")) > LATE_MS
@@ -334,17 +335,17 @@ def subscription_intervals(recent: DataFrame, window: Window, ends: DataFrame, n
     events = (
         recent.where(F.col("connection").isNotNull())
         .select("connection", "at", "number", "id", "arrived", "type", "client", "boot", "sharers", "endpoints")
+        .repartition("client")
         .withColumns(
             {
-                # Repeats have the same content: they are neighbours.
-                "repeated": F.coalesce(F.lag("id").over(order) == F.col("id"), F.lit(False)),
-                "place": F.row_number().over(order),
-                "client": F.first("client").over(order),
-                "boot": F.first("boot").over(order),
+                "previous": F.lag("id").over(order),
+                "boot": F.first("boot").over(whole),
                 "disconnected": F.min(F.when(is_end, F.col("at"))).over(whole),
                 "sharers": F.coalesce(F.max("sharers").over(whole), F.lit(1)),
             }
         )
+        # Repeats have the same content: they are neighbours.
+        .withColumn("repeated", F.coalesce(F.col("previous") == F.col("id"), F.lit(False)))
         .withColumns(
             {
                 "events": count(~F.col("repeated")),
@@ -354,7 +355,7 @@ def subscription_intervals(recent: DataFrame, window: Window, ends: DataFrame, n
         )
         .join(ends, "boot", "inner")
     )
-    session = F.when(F.col("place") == 1, F.array(F.lit(None).cast("string")))
+    session = F.when(F.col("previous").isNull(), F.array(F.lit(None).cast("string")))
     changed = F.when(~F.col("repeated"), F.array_distinct("endpoints"))
     none = F.array().cast("array<string>")
     rows = events.select(
@@ -370,10 +371,15 @@ def subscription_intervals(recent: DataFrame, window: Window, ends: DataFrame, n
         .withColumns({"rank": F.when(is_session, CONNECTED).otherwise(F.col("rank")), "on": is_session | F.col("on")})
         .where(F.col("rank").isNotNull())
     )
-    changes = Over.partitionBy("connection", "rank").orderBy("at", "number")
-    before = F.coalesce(F.lag("on").over(changes), F.lit(False))
-    transitions = ranked.withColumn("before", before).where(F.col("on") != F.col("before"))
-    begins = transitions.withColumn("off", F.lead("at").over(changes)).where("on")
+    # The latest first: one pass finds both neighbours of a row.
+    changes = Over.partitionBy("client", "connection", "rank").orderBy(F.desc("at"), F.desc("number"))
+    later = changes.rowsBetween(Over.unboundedPreceding, Over.currentRow)
+    begins = ranked.withColumns(
+        {
+            "before": F.coalesce(F.lead("on").over(changes), F.lit(False)),
+            "off": F.last(F.when(~F.col("on"), F.col("at")), ignorenulls=True).over(later),
+        }
+    ).where(F.col("on") & ~F.col("before"))
     start, end = F.greatest("at", F.lit(window.start)), F.least("off", "session_end", F.lit(window.end))
     is_session, lasts = F.col("rank") == CONNECTED, start < end
     return begins.where(is_session | lasts).select(
@@ -393,18 +399,18 @@ def _unite(intervals: DataFrame, window: Window) -> DataFrame:
     Intervals of sessions are by the ``minute`` of the window that they begin in, with the greatest ``until`` of the
     minutes after them, as the minutes of all clients are united, too. ``clients`` is 1 in one of a client's rows.
     """
-    by_client = Over.partitionBy("client", "rank").orderBy("start", "end")
+    # The minute first, which is in the order of starts: sorted so, rows are also summed without a hash table.
+    by_client = Over.partitionBy("client", "rank").orderBy("minute", "start", "end")
     earlier = by_client.rowsBetween(Over.unboundedPreceding, -1)
     is_session = F.col("rank") == CONNECTED
     minute, until = (F.floor((at - window.start) / MINUTE_MS) for at in (F.col("start"), F.col("end") - 1))
     united = (
-        intervals.repartition("client")
+        intervals.withColumn("minute", F.when(is_session, minute))
         .withColumn("reached", F.max("end").over(earlier))
         # greatest ignores the first row's null
         .withColumn("ms", F.greatest(F.lit(0), F.col("end") - F.greatest("start", "reached")))
         .withColumns(
             {
-                "minute": F.when(is_session, minute),
                 "until": F.when(is_session, until + 1),
                 "sessions": F.when(is_session & F.col("start").isNotNull(), 1),
                 "clients": F.when(is_session & F.col("start").isNotNull() & F.col("reached").isNull(), 1),
@@ -419,11 +425,17 @@ def _unite(intervals: DataFrame, window: Window) -> DataFrame:
 _OF_SESSIONS: Final = ("sessions", "clients", "unended", "events", "repeats", "late")
 
 
+def _sum_clients(held: DataFrame) -> pa.Table:
+    """Return the sums over clients, by rank and, of sessions, minute."""
+    sums = (_sum("ms"), F.count("*").alias("rows"), F.max("until").alias("until"), *map(_sum, _OF_SESSIONS))
+    return held.groupBy("rank", "minute").agg(*sums).toArrow()
+
+
 def _write_endpoints(
-    names: pa.Array, held: DataFrame, totals: pa.Table, window: Window, folder: Path
+    names: pa.Array, sums: pa.Table, totals: pa.Table, window: Window, folder: Path
 ) -> tuple[pa.Array, int]:
     """Write the table ``endpoints``; return the ranks of its rows, and the number of subscriptions of clients."""
-    by_rank = held.where(F.col("rank") >= 0).groupBy("rank").agg(_sum("ms"), F.count("*").alias("clients")).toArrow()
+    by_rank = sums.filter(pc.greater_equal(sums["rank"], 0))
     held_ms = np.zeros(len(names), np.int64)
     held_ms[by_rank["rank"].to_numpy()] = by_rank["ms"].to_numpy()
     rank = pc.index_in(totals["endpoint"], value_set=names).to_numpy()
@@ -443,7 +455,7 @@ def _write_endpoints(
         }
     )
     pq.write_table(table.filter(pa.array(used)), folder / "endpoints.parquet")
-    return pa.array(np.flatnonzero(used).astype(np.int32)), int(by_rank["clients"].to_numpy().sum())
+    return pa.array(np.flatnonzero(used).astype(np.int32)), int(by_rank["rows"].to_numpy().sum())
 
 
 def _sets(indexed: DataFrame) -> DataFrame:
@@ -470,9 +482,8 @@ def _write_waste(counted: _Counted, folder: Path) -> None:
     pq.write_table(pa.table(columns, names=list(WasteRow._fields)), folder / "waste.parquet")
 
 
-def _summary(held: DataFrame, counted: _Counted, lives: list[dict[str, Any]], rows: tuple[int, int]) -> Summary:
-    sessions = held.where(F.col("rank") == CONNECTED).groupBy("minute")
-    by_minute = sessions.agg(F.max("until").alias("until"), *map(_sum, _OF_SESSIONS)).toArrow().to_pylist()
+def _summary(sums: pa.Table, counted: _Counted, lives: list[dict[str, Any]], rows: tuple[int, int]) -> Summary:
+    by_minute = sums.filter(pc.equal(sums["rank"], CONNECTED)).to_pylist()
     total = {name: sum(row[name] or 0 for row in by_minute) for name in _OF_SESSIONS}
     spans = {
         (life["edge"], life["boot"]): (life["first_within"], life["last_within"])

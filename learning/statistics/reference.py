@@ -52,10 +52,10 @@ def sessions(events: Iterable[TrafficEvent], window: Window) -> list[ClientSessi
     """
     known = [event for event in events if window.start - HISTORY_MS <= event.time < window.end]
     ends = _ends(known, window)
-    by_connection = defaultdict[str, list[TrafficEvent]](list)
+    by_connection = defaultdict[tuple[str, str], list[TrafficEvent]](list)
     for event in sorted(known, key=lambda event: (event.time, sequence_number(event.id))):
         if event.connection:
-            by_connection[event.connection].append(event)
+            by_connection[event.client, event.connection].append(event)
     return [_session(own, ends) for own in by_connection.values()]
 
 

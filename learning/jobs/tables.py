@@ -208,13 +208,13 @@ def events(spark: SparkSession, warehouse: Warehouse, files: Iterable[CommittedF
 
 
 def confirmed_names() -> Column:
-    """Return, for a row of ``events``, the endpoints that others than clients confirm (docs/traffic.md section 3.2)."""
-    none = F.array().cast("array<string>")
-    registered = F.array_except("endpoints", F.coalesce("unknown", none))
-    return F.concat(
-        F.when(F.col("type") == "subscribe", registered).otherwise(none),
-        F.coalesce(F.col("updates.endpoint"), none),
-        F.coalesce(F.col("requests.endpoint"), none),
+    """Return, for a row of ``events``, the endpoints that others than clients confirm (docs/traffic.md section 3.2).
+
+    Null if its type has none.
+    """
+    registered = F.when(F.col("unknown").isNull(), F.col("endpoints")).otherwise(F.array_except("endpoints", "unknown"))
+    return F.coalesce(
+        F.when(F.col("type") == "subscribe", registered), F.col("updates.endpoint"), F.col("requests.endpoint")
     )
 
 

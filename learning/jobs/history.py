@@ -57,11 +57,10 @@ def condense(events: DataFrame, at: int) -> DataFrame:
     connections = before.where(is_client).groupBy("connection").agg(F.bool_or(is_end).alias("ended"))
     lasting = connections.where(~F.col("ended")).select("connection", F.lit(True).alias("lasts"))
     # The name of a life is hexadecimal, that of an endpoint begins with a slash.
-    latest = _subjects(before).groupBy("subject").agg(F.max("at").alias("at"))
-    # Few events are of a time that is the last of a subject.
-    among = before.join(F.broadcast(latest.select("at").distinct()), "at", "left_semi")
-    ids = _subjects(among).join(F.broadcast(latest), ["subject", "at"])
-    last = ids.groupBy("subject").agg(F.max("id").alias("id"))
+    names = F.coalesce(tables.confirmed_names(), F.array().cast("array<string>"))
+    subjects = before.select("id", "at", F.explode(F.concat(F.array("boot"), names)).alias("subject"))
+    latest = F.broadcast(subjects.groupBy("subject").agg(F.max("at").alias("at")))
+    last = subjects.join(latest, ["subject", "at"]).groupBy("subject").agg(F.max("id").alias("id"))
     is_open = F.col("lasts").isNotNull() | (is_client & is_end & (F.col("at") >= at - ENDED_MS))
     middle = F.floor((F.unix_millis("since") + F.unix_millis("until")) / 2)
     is_ahead = F.coalesce((F.col("type") == "counts") & (middle >= at), F.lit(False))
@@ -75,12 +74,6 @@ def condense(events: DataFrame, at: int) -> DataFrame:
         .dropDuplicates(["id"])
         .select(*EVENT_COLUMNS)
     )
-
-
-def _subjects(events: DataFrame) -> DataFrame:
-    """Return what each event is a sign of: id, at, subject."""
-    names = F.coalesce(tables.confirmed_names(), F.array().cast("array<string>"))
-    return events.select("id", "at", F.explode(F.concat(F.array("boot"), names)).alias("subject"))
 
 
 def read(

@@ -171,8 +171,6 @@ def _defaults(options: SparkOptions, master: str, collector: list[str]) -> dict[
         "spark.sql.adaptive.enabled": "false",
         # Rows of clients are sorted anyway: a hash table of all of them would spill.
         "spark.sql.execution.replaceHashWithSortAgg": "true",
-        # Sought for each value, the best compression costs more than what it saves of a table that is read twice.
-        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Rows of a few days and tables need no sort before they are written.
         "spark.sql.maxConcurrentOutputFileWriters": "8",
         # For each column of a query, PySpark would send the JVM its line in our code: half of all calls.

@@ -35,10 +35,11 @@ class ClassArchive(NamedTuple):
             with new.open("rb") as file:
                 os.fsync(file.fileno())
             kept, installation = new.with_suffix(""), new.name.rpartition("-")[0]
-            others = sorted(kept.parent.glob(f"{_PREFIX}*.jsa"), key=lambda file: file.stat().st_mtime_ns)
-            mine = [file for file in others if file.name.startswith(f"{installation}-")]
-            for other in {*mine, *others[: 1 - MAX_ARCHIVES]}:
-                other.unlink()
+            files = {*kept.parent.glob(f"{_PREFIX}*.jsa")}
+            mine = {file for file in files if file.name.startswith(f"{installation}-")}
+            others = sorted(files - mine, key=lambda file: file.stat().st_mtime_ns)
+            for old in (*mine, *others[: 1 - MAX_ARCHIVES]):
+                old.unlink()
             new.replace(kept)
 
 

@@ -74,6 +74,18 @@ def test_installations_keep_their_archives_up_to_a_number(home: Path) -> None:
     assert found == [True, False, *[True] * (class_archive.MAX_ARCHIVES - 1)]
 
 
+def test_a_new_archive_of_an_installation_is_not_in_place_of_another_one(home: Path) -> None:
+    other = home.with_name("other")
+    (other / "jars").mkdir(parents=True)
+    for own in (other, home, home):
+        (own / "jars" / f"{len(list((own / 'jars').iterdir()))}.jar").touch()
+        made = searched(own)
+        assert made.new_archive is not None
+        made.new_archive.touch()
+        made.keep()
+    assert [searched(own, new=False).archive is not None for own in (other, home)] == [True, True]
+
+
 def test_what_failed_runs_left_is_removed(home: Path) -> None:
     left = home.parent / "cache" / "classes-0.jsa.1"
     left.parent.mkdir()

@@ -158,8 +158,8 @@ def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Pers
     )
     held = persist(_unite(intervals, window))
     counted = _count(reports)
-    by_rank = _sum_clients(held)
-    used, subscriptions = _write_endpoints(names, by_rank, _total(reports, counted, window), window, folder)
+    sums = _sum_clients(held)
+    used, subscriptions = _write_endpoints(names, sums, _total(reports, counted, window), window, folder)
     _write_waste(counted, folder)
     if len(used) < len(names):
         index = pa.table({"rank": used, "index": np.arange(len(used), dtype=np.int32)})
@@ -174,7 +174,7 @@ def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Pers
     if not written:
         raise SparkFailed(f"the table sets is not in {folder}: do all workers have the warehouse at this path?")
     rows = sum(pq.read_metadata(file).num_rows for file in written)
-    return _summary(by_rank, counted, lives, (rows, len(used)))._replace(halvings=halvings)
+    return _summary(sums, counted, lives, (rows, len(used)))._replace(halvings=halvings)
 
 
 def _broadcast(frame: DataFrame, table: pa.Table, file: Path) -> DataFrame:

@@ -162,12 +162,14 @@ def _without_parts(
     found: dict[str, list[HeldOutPart]] = {}
     for used, others in folds:
         searched = replace(used, backend=used.backend.without_long_sets())
-        now = _evaluate_current(others, current)
+        now, before = (_evaluate_current(each, current) for each in (others, used))
         # Where no part can be balanced, perhaps all clients can.
         with suppress(Infeasible):
             for name, placement, partitions in list(_candidates(searched, current, uneven=uneven)):
                 judged = evaluate(others, placement, partitions, current=current, name=name)
-                found.setdefault(name, []).append(HeldOutPart(others, now, judged))
+                in_window = evaluate(used, placement, partitions, current=None, name=name).cost
+                saved = 0.0 if before is None else before.cost - in_window
+                found.setdefault(name, []).append(HeldOutPart(others, now, judged, saved))
     return found
 
 

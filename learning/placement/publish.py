@@ -75,6 +75,8 @@ class HeldOutPart(NamedTuple):
     problem: Problem
     now: EvaluatedPlacement | None
     found: EvaluatedPlacement
+    saved_in_window: float
+    """Saving of the latter for the clients that it was made from."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class HeldOut:
 
     now: EvaluatedPlacement | None
     found: EvaluatedPlacement
+    saved_in_window: float
+    """Saving of a plan made from all clients for these."""
     parts: tuple[tuple[float, HeldOutPart], ...] = ()
     """The weight of each part in the figures."""
 
@@ -96,8 +100,7 @@ class HeldOut:
         A plan gains the more for others the more clients it is made from: what it lacks is about in inverse proportion
         to the square root of their number. By that their figures are extrapolated to all clients.
 
-        The error is that of independent parts. They have clients in common, for which it would be a fifth less; the
-        rest is for the plan from all, which gains more or less than extrapolated (docs/placement.md).
+        The error is that of independent parts. They have clients in common, for which it would be a fifth less.
         """
         lacks_half, lacks = 2**0.5, (1 - share) ** -0.5
         slope = (lacks - 1) / (lacks_half - lacks) if halves else 0.0
@@ -109,7 +112,7 @@ class HeldOut:
         cost = sum(weight * each.found.cost for weight, each in weighted)
         error = float(np.linalg.norm([weight * each.found.error for weight, each in weighted]))
         found = replace(found, cost=cost, error=error)
-        return cls(now, found, tuple(weighted))
+        return cls(now, found, sum(weight * each.saved_in_window for weight, each in weighted), tuple(weighted))
 
 
 class Saving(NamedTuple):
@@ -125,12 +128,14 @@ class Saving(NamedTuple):
 def judge(now: EvaluatedPlacement, candidate: EvaluatedPlacement) -> Saving:
     """Judge a placement against the current one: for clients held out, else for the window that both were evaluated on.
 
-    Every verdict, rank and report takes this figure.
+    Every verdict, rank and report takes this figure. Plans of one population differ, so the error has what this one
+    saves in its window beyond or below those made without some of its clients.
     """
     if candidate.held_out is None or candidate.held_out.now is None:
         return Saving(now.cost - candidate.cost - candidate.optimism, candidate.error)
     before, found = candidate.held_out.now, candidate.held_out.found
-    return Saving(before.cost - found.cost, found.error, " for other clients")
+    difference = now.cost - candidate.cost - candidate.held_out.saved_in_window
+    return Saving(before.cost - found.cost, float(np.hypot(found.error, difference)), " for other clients")
 
 
 def optimism(candidates: Sequence[EvaluatedPlacement]) -> float:

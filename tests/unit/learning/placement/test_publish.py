@@ -39,9 +39,12 @@ BETTER = replace(NOW, name="new", cost=90.0, moved=0.1, move_cost=2.0)
         # Within two standard errors of two windows, and at a cost of moves beyond the relief of the fullest server.
         (replace(NOW, imbalance=1.1), replace(BETTER, cost=101.0), False),
         (replace(NOW, imbalance=1.2), replace(BETTER, cost=101.0, move_cost=151.0), False),
-        (NOW, replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, cost=101.0))), False),
-        (NOW, replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, error=4.0))), False),
-        (NOW, replace(BETTER, held_out=HeldOut(NOW, BETTER)), True),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, cost=101.0), 10.0)), False),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, error=4.0), 10.0)), False),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, BETTER, 10.0)), True),
+        # In the window it saves less than plans made without some clients did, or more.
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, BETTER, 14.0)), False),
+        (NOW, replace(BETTER, held_out=HeldOut(NOW, BETTER, 6.0)), False),
         (NOW, replace(NOW, name="same"), False),
         (None, BETTER, True),
         (replace(NOW, overfull=(1, 1)), replace(BETTER, cost=110.0), True),
@@ -79,8 +82,8 @@ def test_a_plan_that_pays_for_an_uneven_load_only_is_marked() -> None:
         (replace(BETTER, move_cost=11.0), None),
         (replace(NOW, name="same"), None),
         (replace(BETTER, error=4.0), Obstacle.CHANCE),
-        (replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, cost=101.0))), Obstacle.HOLD_OUT),
-        (replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, error=4.0))), Obstacle.CHANCE),
+        (replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, cost=101.0), 10.0)), Obstacle.HOLD_OUT),
+        (replace(BETTER, held_out=HeldOut(NOW, replace(BETTER, error=4.0), 10.0)), Obstacle.CHANCE),
         (replace(BETTER, imbalance=1.2), Obstacle.BALANCE),
     ],
     ids=["pays", "moves-cost-more", "same", "chance", "only-in-window", "chance-for-others", "uneven"],
@@ -122,7 +125,8 @@ def test_of_paying_candidates_the_cheapest_including_its_moves_is_chosen() -> No
 
 def test_of_paying_candidates_the_one_that_saves_most_for_other_clients_is_chosen() -> None:
     def held_out(name: str, cost: float, for_others: float) -> EvaluatedPlacement:
-        return replace(BETTER, name=name, cost=cost, held_out=HeldOut(NOW, replace(BETTER, cost=for_others)))
+        for_them = HeldOut(NOW, replace(BETTER, cost=for_others), NOW.cost - cost)
+        return replace(BETTER, name=name, cost=cost, held_out=for_them)
 
     assert (
         choose_candidate(NOW, [held_out("fits", 70.0, 92.0), held_out("holds", 85.0, 88.0)], 0.05).candidate.name
@@ -157,8 +161,8 @@ def test_a_placement_with_fewer_servers_for_each_client_saves_sends_behind_proxi
 def test_figures_for_clients_held_out_are_extrapolated_to_plans_from_all_clients() -> None:
     made = instance([1.0] * 4, *(([0, 1], 100), ([2, 3], 100)) * 20)
     problem = Problem(made, backend(made), Costs(5.0, 10.0, 1.0), PlanOptions(servers=(2,), current_partitions=2))
-    parts = [HeldOutPart(problem, NOW, replace(BETTER, cost=cost, error=2.0)) for cost in (88.0, 92.0) * 2]
-    halves = [HeldOutPart(problem, NOW, replace(BETTER, cost=cost)) for cost in (94.0, 96.0)]
+    parts = [HeldOutPart(problem, NOW, replace(BETTER, cost=cost, error=2.0), 20.0) for cost in (88.0, 92.0) * 2]
+    halves = [HeldOutPart(problem, NOW, replace(BETTER, cost=cost), 22.0) for cost in (94.0, 96.0)]
     plain, found = HeldOut.of(parts, [], 0.25), HeldOut.of(parts, halves, 0.25)
     assert plain.found.cost == pytest.approx(90.0)
     slope = ((4 / 3) ** 0.5 - 1) / (2**0.5 - (4 / 3) ** 0.5)
@@ -166,6 +170,7 @@ def test_figures_for_clients_held_out_are_extrapolated_to_plans_from_all_clients
     assert found.found.cost == pytest.approx(90.0 - 5.0 * slope)
     assert found.now is not None
     assert found.now.cost == pytest.approx(NOW.cost)
+    assert found.saved_in_window == pytest.approx(20.0 - 2.0 * slope)
     assert sum(weight for weight, _ in found.parts) == pytest.approx(1.0)
     wide, narrow = 2.0 / np.sqrt(4), 1.0 / np.sqrt(2)
     assert found.found.error == pytest.approx(np.hypot((1 + slope) * wide, slope * narrow))

@@ -127,7 +127,7 @@ def condense(spark: "SparkSession", warehouse: Warehouse, window: Window) -> Non
     """Write the condensed history after a window from the two hours before its end: sessions last 20 minutes."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415  # needs Spark
 
-    from learning.jobs import history, tables  # noqa: PLC0415  # they need Spark
+    from learning.jobs import history, statistics, tables  # noqa: PLC0415  # they need Spark
 
     files = tables.event_files(warehouse)
     begin = window.end - 2 * HOUR_MS
@@ -135,7 +135,9 @@ def condense(spark: "SparkSession", warehouse: Warehouse, window: Window) -> Non
         F.col("day") >= F.to_date(F.timestamp_millis(F.lit(begin)))
     )
     recent = of_two_days.where(F.col("time") >= F.timestamp_millis(F.lit(begin)))
-    history.save(warehouse, files, recent, window)
+    at = window.end - history.LATENESS_MS
+    signs = statistics.write(recent, window, warehouse.statistics / "before", at=at)
+    history.save(warehouse, files, recent, window, at=at, signs=signs)
 
 
 def recorded(boot: int, count: int) -> Iterator[TrafficEvent]:

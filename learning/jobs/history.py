@@ -1,8 +1,9 @@
 """Condensed history: the few events before a time that affect the statistics of later windows.
 
 A session may begin 7 days before a window. To avoid reading a week of events for every window, the statistics of a
-window come with a condensed history (docs/traffic.md section 3.5): a table with the columns of ``events`` and some of
-its rows. A later window reads it instead of the events before its time, with bit-identical statistics.
+window come with a condensed history (docs/traffic.md section 3.5): a table with the columns of ``events``, some of its
+rows, and signs of processes and endpoints. A later window reads it instead of the events before its time, with
+bit-identical statistics.
 
 Each is a folder, named by its time in Unix ms. It is valid while the table ``events`` has the same number of rows
 before that time as at its creation. An invalid or damaged one is removed, and the window is computed from all events.
@@ -12,11 +13,13 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -28,23 +31,33 @@ from learning.jobs.spark_session import SparkFailed, adapt_to_size
 from learning.jobs.tables import EVENT_COLUMNS
 from learning.jobs.warehouse import Warehouse
 from learning.statistics.constants import DAY_MS, ENDED_MS, HISTORY_MS
+from learning.statistics.reference import Sign
 from learning.statistics.window import Window
 
-FORMAT: Final = "diem.history/1"
+FORMAT: Final = "diem.history/2"
 LATENESS_MS: Final = 600_000
 """Time before its window at which a history ends: later arrivals invalidate it."""
 STEPS: Final = 4
 """Histories in the length of a window, at most: windows that overlap need an older one than the last."""
 _META: Final = "history.json"
 _ROWS: Final = "events.parquet"
+_SIGN: Final = pa.schema(
+    {
+        "type": pa.string(),
+        "edge": pa.string(),
+        "boot": pa.string(),
+        "time": pa.timestamp("us", "UTC"),
+        "updates": pa.list_(pa.struct({"endpoint": pa.string()})),
+    }
+)
+"""Columns of signs, as counts of no time."""
 
 
 def condense(events: DataFrame, at: int) -> DataFrame:
     """Return the events before a time that affect windows from then on, with the columns of the table ``events``.
 
-    These are the events of open sessions, the last event of each life (a sign of life), the last event that confirms
-    each endpoint, and counts whose middle is not before the time. The same as
-    :func:`learning.statistics.reference.condense`.
+    These are the events of open sessions, and counts whose middle is not before the time, with repeats. The same as
+    those of :func:`learning.statistics.reference.condense`.
 
     Args:
         events: with repeats: all from 7 days before the time on, or those of an earlier condensed history and all
@@ -56,24 +69,10 @@ def condense(events: DataFrame, at: int) -> DataFrame:
     # Open connections are as many as there were clients at that time; connections, as many as there were in 7 days.
     connections = before.where(is_client).groupBy("connection").agg(F.bool_or(is_end).alias("ended"))
     lasting = connections.where(~F.col("ended")).select("connection", F.lit(True).alias("lasts"))
-    # The name of a life is hexadecimal, that of an endpoint begins with a slash.
-    names = F.coalesce(tables.confirmed_names(), F.array().cast("array<string>"))
-    subjects = before.select("id", "at", F.explode(F.concat(F.array("boot"), names)).alias("subject"))
-    latest = F.broadcast(subjects.groupBy("subject").agg(F.max("at").alias("at")))
-    last = subjects.join(latest, ["subject", "at"]).groupBy("subject").agg(F.max("id").alias("id"))
     is_open = F.col("lasts").isNotNull() | (is_client & is_end & (F.col("at") >= at - ENDED_MS))
     middle = F.floor((F.unix_millis("since") + F.unix_millis("until")) / 2)
     is_ahead = F.coalesce((F.col("type") == "counts") & (middle >= at), F.lit(False))
-    return (
-        before.join(F.broadcast(lasting), "connection", "left")
-        .join(F.broadcast(last.select("id").distinct().withColumn("latest", F.lit(True))), "id", "left")
-        .withColumn("open", is_open)
-        .where(F.col("open") | is_ahead | F.col("latest").isNotNull())
-        # Other events of an ended session would restart it.
-        .withColumns({name: F.when(F.col("open"), F.col(name)) for name in ("client", "connection")})
-        .dropDuplicates(["id"])
-        .select(*EVENT_COLUMNS)
-    )
+    return before.join(F.broadcast(lasting), "connection", "left").where(is_open | is_ahead).select(*EVENT_COLUMNS)
 
 
 def read(
@@ -142,26 +141,41 @@ def _digests(folder: Path) -> dict[str, str]:
     return digests
 
 
-def save(warehouse: Warehouse, files: list[CommittedFile], events: DataFrame, window: Window) -> Path | None:
-    """Write the history for the windows after this one, and remove unneeded ones; return its folder.
+def due(warehouse: Warehouse, window: Window) -> int | None:
+    """Return the time of the history for the windows after this one (Unix ms).
 
-    None is written if there is a later one, or one that is a quarter of the window older at most. One of a clock that
-    was ahead is none of these.
+    None if there is a later one, or one that is a quarter of the window older at most. One of a clock that was ahead is
+    none of these.
+    """
+    now = time.time_ns() // 1_000_000
+    at = max(window.start, min(window.end, now) - LATENESS_MS)
+    old = [each for each in (int(folder.name) for folder in histories(warehouse)) if each <= now]
+    return None if at > now or (old and at < old[-1] + window.ms // STEPS) else at
+
+
+def save(
+    warehouse: Warehouse,
+    files: list[CommittedFile],
+    events: DataFrame,
+    window: Window,
+    *,
+    at: int,
+    signs: Iterable[Sign],
+) -> Path:
+    """Write the history of a time, and remove those that windows after this one do not need; return its folder.
 
     Args:
         warehouse: the warehouse.
         files: those of the table ``events``.
         events: those that the statistics of the window were computed from.
         window: the window.
+        at: the time (:func:`due`).
+        signs: those before it.
 
     Raises:
         SparkFailed: an executor wrote to its own folder.
     """
-    now = time.time_ns() // 1_000_000
-    old = [each for each in histories(warehouse) if int(each.name) <= now]
-    at = max(window.start, min(window.end, now) - LATENESS_MS)
-    if at > now or (old and at < int(old[-1].name) + window.ms // STEPS):
-        return None
+    old = [each for each in histories(warehouse) if int(each.name) <= at]
     root = warehouse.history
     folder = root / str(at)
     _remove_leftovers(root)
@@ -171,9 +185,20 @@ def save(warehouse: Warehouse, files: list[CommittedFile], events: DataFrame, wi
     new.mkdir(parents=True)
     condensed = condense(events, at).coalesce(events.sparkSession.sparkContext.defaultParallelism)
     condensed.write.parquet(spark_path(new / _ROWS))
-    if not (digests := _digests(new / _ROWS)):
+    if not any((new / _ROWS).glob("part-*")):
         raise SparkFailed(f"the history is not in {new}: do all workers have the warehouse at this path?")
-    content = {"format": FORMAT, "rows": _count_rows(files, at), "files": digests}
+    rows = [
+        {
+            "type": "counts",
+            "edge": edge,
+            "boot": boot,
+            "time": time_ms * 1000,
+            "updates": [{"endpoint": each} for each in endpoints],
+        }
+        for edge, boot, time_ms, endpoints in signs
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, _SIGN), new / _ROWS / "part-signs.parquet")
+    content = {"format": FORMAT, "rows": _count_rows(files, at), "files": _digests(new / _ROWS)}
     (new / _META).write_text(json.dumps(content) + "\n", encoding="utf-8")
     new.rename(folder)
     for each in old:

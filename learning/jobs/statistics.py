@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -87,15 +87,20 @@ def compute(
         name: name of the folder, which is replaced if it exists; by default that of the window.
         warn: called with a sentence for each unusable history.
     """
-    files = tables.event_files(warehouse)
-    events = history.read(spark, warehouse, files, window, warn)
-    folder = write(events, window, warehouse.statistics / (name or window.name))
-    history.save(warehouse, files, events, window)
+    files, at = tables.event_files(warehouse), history.due(warehouse, window)
+    events, folder = history.read(spark, warehouse, files, window, warn), warehouse.statistics / (name or window.name)
+    signs = write(events, window, folder, at=at)
+    if at is not None:
+        history.save(warehouse, files, events, window, at=at, signs=signs)
     return folder
 
 
-def write(events: DataFrame, window: Window, folder: Path, most: int = MAX_SUBSCRIPTIONS) -> Path:
+def write(
+    events: DataFrame, window: Window, folder: Path, most: int = MAX_SUBSCRIPTIONS, at: int | None = None
+) -> list[reference.Sign]:
     """Compute the statistics of a window into ``folder``; existing ones stay until the new ones are complete.
+
+    Returns the signs of lives and endpoints before a time within the window.
 
     Args:
         events: the table ``events``, with repeats, from at least 7 days before the window on, or those of
@@ -103,6 +108,7 @@ def write(events: DataFrame, window: Window, folder: Path, most: int = MAX_SUBSC
         window: the window.
         folder: a folder of this machine, which executors have, too.
         most: subscriptions beyond which the sets are those of a sample of the clients.
+        at: that time, in Unix ms; None: there are no signs.
 
     Raises:
         SparkFailed: an executor wrote to a folder of its own.
@@ -112,7 +118,8 @@ def write(events: DataFrame, window: Window, folder: Path, most: int = MAX_SUBSC
         shutil.rmtree(leftover, ignore_errors=True)
     (new / _INPUTS).mkdir(parents=True)
     with _persisted() as persist:
-        summary = _write_tables(events.withColumn("at", F.unix_millis("time")), window, new, persist, most)
+        timed = events.withColumn("at", F.unix_millis("time"))
+        summary, signs = _write_tables(timed, window, new, persist, most=most, before=at or 0)
     shutil.rmtree(new / _INPUTS)
     content = json.dumps(window_json(window, summary), indent=2)
     (new / WINDOW_FILE).write_text(f"{content}\n", encoding="utf-8")
@@ -120,7 +127,7 @@ def write(events: DataFrame, window: Window, folder: Path, most: int = MAX_SUBSC
         folder.rename(old)
     new.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
-    return folder
+    return signs
 
 
 Persist = Callable[[DataFrame], DataFrame]
@@ -142,13 +149,17 @@ def _persisted() -> Iterator[Persist]:
             frame.unpersist()
 
 
-def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Persist, most: int) -> Summary:
-    """Write the tables of docs/traffic.md section 3.4; return the counts of ``window.json``."""
+def _write_tables(
+    events: DataFrame, window: Window, folder: Path, persist: Persist, *, most: int, before: int
+) -> tuple[Summary, list[reference.Sign]]:
+    """Write the tables of docs/traffic.md section 3.4; return the counts of ``window.json``, and signs."""
     inputs = folder / _INPUTS
     recent = events.where(F.col("at").between(window.start - HISTORY_MS, window.end - 1))
-    lives = _lives(recent, window)
+    is_sign = F.col("at").between(before - HISTORY_MS, before - 1)
+    lives = _lives(recent, window, is_sign)
     reports = persist(_reports(events, window))
-    names = _confirmed_names(recent, reports)
+    confirmed = _confirmed_names(recent, reports, is_sign)
+    names = confirmed["endpoint"].combine_chunks()
     ranked = pa.table({"endpoint": names, "rank": np.arange(len(names), dtype=np.int32)})
     intervals = subscription_intervals(
         recent,
@@ -174,7 +185,8 @@ def _write_tables(events: DataFrame, window: Window, folder: Path, persist: Pers
     if not written:
         raise SparkFailed(f"the table sets is not in {folder}: do all workers have the warehouse at this path?")
     rows = sum(pq.read_metadata(file).num_rows for file in written)
-    return _summary(sums, counted, lives, (rows, len(used)))._replace(halvings=halvings)
+    summary = _summary(sums, counted, lives, (rows, len(used)))._replace(halvings=halvings)
+    return summary, _signs(lives, confirmed)
 
 
 def _broadcast(frame: DataFrame, table: pa.Table, file: Path) -> DataFrame:
@@ -191,11 +203,14 @@ _DDL: Final = {
 }
 
 
-def _lives(recent: DataFrame, window: Window) -> list[dict[str, Any]]:
-    """Return the times of each incarnation: edge, boot, last; and first_within and last_within the window."""
+def _lives(recent: DataFrame, window: Window, is_sign: Column) -> list[dict[str, Any]]:
+    """Return the times of each incarnation: edge, boot, last, sign; and first_within and last_within the window."""
     within = F.when(F.col("at") >= window.start, F.col("at"))
     times = recent.groupBy("edge", "boot").agg(
-        F.max("at").alias("last"), F.min(within).alias("first_within"), F.max(within).alias("last_within")
+        F.max("at").alias("last"),
+        F.max(F.when(is_sign, F.col("at"))).alias("sign"),
+        F.min(within).alias("first_within"),
+        F.max(within).alias("last_within"),
     )
     rows: list[dict[str, Any]] = times.toArrow().to_pylist()
     return rows
@@ -301,13 +316,20 @@ def _sum(name: str) -> Any:  # noqa: ANN401  # a column
     return F.sum(name).alias(name)
 
 
-def _confirmed_names(recent: DataFrame, reports: DataFrame) -> pa.Array:
-    """Return the endpoints that others than clients confirm (docs/traffic.md section 3.2), sorted."""
-    named = recent.select(F.explode(tables.confirmed_names()).alias("endpoint"))
+def _confirmed_names(recent: DataFrame, reports: DataFrame, is_sign: Column) -> pa.Table:
+    """Return the endpoints that others than clients confirm (docs/traffic.md section 3.2), sorted: endpoint, sign."""
+    sign = F.when(is_sign, F.col("at")).alias("sign")
+    named = recent.select(F.explode(tables.confirmed_names()).alias("endpoint"), sign)
     # Counts of the window may be later than the window.
-    counted = reports.select(F.explode("updates.endpoint").alias("endpoint"))
-    names = named.union(counted).distinct().toArrow()["endpoint"].combine_chunks()
-    return names.take(pc.sort_indices(names))
+    counted = reports.select(F.explode("updates.endpoint").alias("endpoint"), F.lit(None))
+    return named.union(counted).groupBy("endpoint").agg(F.max("sign").alias("sign")).toArrow().sort_by("endpoint")
+
+
+def _signs(lives: list[dict[str, Any]], confirmed: pa.Table) -> list[reference.Sign]:
+    """Return the last signs of lives and endpoints before a time."""
+    of_lives = {(life["edge"], life["boot"]): life["sign"] for life in lives if life["sign"] is not None}
+    known = confirmed.drop_null()
+    return reference.signs(of_lives, dict(zip(*(known[each].to_pylist() for each in known.column_names), strict=True)))
 
 
 def subscription_intervals(recent: DataFrame, window: Window, ends: DataFrame, names: DataFrame) -> DataFrame:

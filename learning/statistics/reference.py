@@ -123,8 +123,17 @@ def _confirmed(event: TrafficEvent) -> set[str]:
     return registered.union(event.updates, (accessed.endpoint for accessed in event.requests))
 
 
-def condense(events: Iterable[TrafficEvent], at: int) -> list[TrafficEvent]:
-    """Return the events before a time that affect windows from then on (docs/traffic.md section 3.5).
+class Sign(NamedTuple):
+    """The last sign of a life, or of endpoints that others than clients confirm, before a time."""
+
+    edge: str
+    boot: str
+    time: int
+    endpoints: tuple[str, ...] = ()
+
+
+def condense(events: Iterable[TrafficEvent], at: int) -> tuple[list[TrafficEvent], list[Sign]]:
+    """Return the events before a time that affect windows from then on, and signs (docs/traffic.md section 3.5).
 
     Args:
         events: distinct, in any order: all from 7 days before the time on, or a condensed history and all since.
@@ -132,19 +141,32 @@ def condense(events: Iterable[TrafficEvent], at: int) -> list[TrafficEvent]:
     """
     before = [event for event in events if at - HISTORY_MS <= event.time < at]
     ended = {event.connection for event in before if event.type is Type.DISCONNECT}
-    latest: dict[str, tuple[int, str]] = {}
-    for event in before:
-        for subject in (event.incarnation, *_confirmed(event)):
-            latest[subject] = max((event.time, event.id), latest.get(subject, (0, "")))
-    last = {event_id for _, event_id in latest.values()}
+    lives, endpoints = dict[tuple[str, str], int](), dict[str, int]()
+    for event in sorted(before, key=lambda event: event.time):
+        lives[event.edge, event.incarnation] = event.time
+        endpoints |= dict.fromkeys(_confirmed(event), event.time)
     kept = []
     for event in before:
         is_end = event.type is Type.DISCONNECT and event.time >= at - ENDED_MS
-        if event.connection and (event.connection not in ended or is_end):
+        is_open = event.connection and (event.connection not in ended or is_end)
+        if is_open or (event.type is Type.COUNTS and _middle(event) >= at):
             kept.append(event)
-        elif event.id in last or (event.type is Type.COUNTS and _middle(event) >= at):
-            kept.append(event._replace(client="", connection=""))
-    return kept
+    return kept, signs(lives, endpoints)
+
+
+def signs(lives: Mapping[tuple[str, str], int], endpoints: Mapping[str, int]) -> list[Sign]:
+    """Return the signs of lives (edge, boot) and endpoints by the times at which they were last seen.
+
+    Those of endpoints belong to the last life: none is later than its own.
+    """
+    if not lives:
+        return []
+    by_time = defaultdict[int, list[str]](list)
+    for endpoint, time in endpoints.items():
+        by_time[time].append(endpoint)
+    last = max(lives, key=lambda life: (lives[life], life))
+    of_lives = [Sign(*life, time) for life, time in sorted(lives.items())]
+    return [*of_lives, *(Sign(*last, time, tuple(sorted(named))) for time, named in sorted(by_time.items()))]
 
 
 def count_duplicate_recorders(events: Iterable[TrafficEvent], window: Window) -> int:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F  # noqa: N812
 
-from diem.protocol.traffic import TrafficEvent, Type
+from diem.protocol.traffic import TrafficEvent
 from learning.jobs import statistics, tables
 from learning.jobs.delta_table import CommittedFile
-from learning.jobs.history import LATENESS_MS, condense, find, histories, read, save
+from learning.jobs.history import LATENESS_MS, condense, due, find, histories, read, save
 from learning.jobs.ingest import ingest
 from learning.jobs.sources import FileSource
 from learning.jobs.warehouse import Warehouse, read_window
 from learning.statistics import reference
 from learning.statistics.model import window_json
-from learning.statistics.reference import Arrival
+from learning.statistics.reference import Arrival, Sign
 from learning.statistics.window import Window
 from tests.integration.pipeline.test_windows import table
 from tests.support.traffic import BEGIN, MINUTE, Life, generated, write
@@ -36,20 +36,26 @@ def kept(events: Iterable[TrafficEvent]) -> list[tuple[str, str | None, str | No
 def test_spark_condenses_history_as_the_reference_does(spark: "SparkSession") -> None:
     life = Life("websocket-2", 0xE1, BEGIN, BEGIN)
     ahead = life.counts(FIRST.end - MINUTE, FIRST.end + MINUTE, e1=(1, 1))._replace(time=FIRST.end - MINUTE)
-    proof = life.event(Type.SUBSCRIBE, BEGIN, 100, 100, "/only")
-    end = life.event(Type.DISCONNECT, BEGIN + MINUTE, 100, 100)
-    arrivals = [*generated(1), *(Arrival(event, event.time) for event in (ahead, proof, end))]
+    arrivals = [*generated(1), Arrival(ahead, ahead.time)]
     every = table(spark, arrivals).select(*tables.EVENT_COLUMNS).persist()
     events, known = list({arrival.event.id: arrival.event for arrival in arrivals}.values()), every
     for at in (FIRST.start, FIRST.end):
-        expected, found = reference.condense(events, at), condense(known, at).persist()
-        assert sorted(map(tuple, found.select("id", "client", "connection").collect())) == kept(expected)
+        (expected, _), found = reference.condense(events, at), condense(known, at).persist()
+        assert sorted({tuple(row) for row in found.select("id", "client", "connection").collect()}) == kept(expected)
         # The next one is made from this one and what came since.
         events = [*expected, *(event for event in events if event.time >= at)]
         known = found.unionByName(every.where(F.unix_millis("time") >= at))
     spark.catalog.clearCache()
     assert ahead in expected
-    assert proof._replace(client="", connection="") in expected
+
+
+def signs(history: Path) -> list[Sign]:
+    rows = pq.read_table(history / "events.parquet" / "part-signs.parquet").to_pylist()
+    assert {row["type"] for row in rows} == {"counts"}
+    lives = [(row["edge"], row["boot"], round(row["time"].timestamp() * 1000)) for row in rows]
+    return [
+        Sign(*life, tuple(each["endpoint"] for each in row["updates"])) for life, row in zip(lives, rows, strict=True)
+    ]
 
 
 class Recorded:
@@ -87,7 +93,12 @@ class Recorded:
         return read(self._spark, self.warehouse, files, window, self.warnings.append)
 
     def save(self, files: list[CommittedFile], window: Window) -> Path | None:
-        return save(self.warehouse, files, tables.events(self._spark, self.warehouse, files), window)
+        """Write the history after a window, if one is due, from all events."""
+        if (at := due(self.warehouse, window)) is None:
+            return None
+        _, signs = reference.condense({arrival.event.id: arrival.event for arrival in self.arrivals}.values(), at)
+        events = tables.events(self._spark, self.warehouse, files)
+        return save(self.warehouse, files, events, window, at=at, signs=signs)
 
 
 def test_a_history_of_a_clock_that_was_ahead_does_not_prevent_later_ones(spark: "SparkSession", tmp_path: Path) -> None:
@@ -122,6 +133,10 @@ def test_a_window_after_a_history_reads_what_came_since_until_the_history_is_not
     assert recorded.has_statistics_of_all(SECOND)
     second = recorded.warehouse.root / "_history" / str(SECOND.end - LATENESS_MS)
     assert histories(recorded.warehouse) == [first, second]
+    _, expected = reference.condense(
+        {each.event.id: each.event for each in recorded.arrivals}.values(), int(second.name)
+    )
+    assert signs(second) == expected
     assert recorded.save(events_now, FIRST) is None, "there is a later one"
     assert not recorded.warnings
 

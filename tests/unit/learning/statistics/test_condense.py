@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from diem.protocol.traffic import Accessed, TrafficEvent, Type
+from diem.protocol.traffic import Accessed, Counted, TrafficEvent, Type
 from learning.statistics import reference
 from learning.statistics.constants import ENDED_MS
-from learning.statistics.reference import Arrival, condense, statistics
+from learning.statistics.reference import Arrival, Sign, condense, statistics
 from learning.statistics.window import Window
 from tests.support.traffic import BEGIN, MINUTE, Life, generated
 
@@ -22,12 +22,25 @@ def since(arrivals: list[Arrival], at: int) -> list[Arrival]:
     return [arrival for arrival in arrivals if arrival.event.time >= at]
 
 
-def after(history: list[TrafficEvent], arrivals: list[Arrival], at: int) -> list[Arrival]:
-    """What a window reads: a history of ``at``, and what came since."""
-    return [*(Arrival(event, event.time) for event in history), *since(arrivals, at)]
+def after(history: tuple[list[TrafficEvent], list[Sign]], arrivals: list[Arrival], at: int) -> list[Arrival]:
+    """What a window reads: a history of ``at`` with signs as counts of no time, and what came since."""
+    kept, signs = history
+    zero = [
+        TrafficEvent(
+            Type.COUNTS,
+            f"{sign.boot}--{number}",
+            sign.time,
+            sign.edge,
+            since=sign.time,
+            until=sign.time,
+            updates=dict.fromkeys(sign.endpoints, Counted(0, 0)),
+        )
+        for number, sign in enumerate(signs)
+    ]
+    return [*(Arrival(event, event.time) for event in (*kept, *zero)), *since(arrivals, at)]
 
 
-def condensed(arrivals: list[Arrival], *times: int) -> list[TrafficEvent]:
+def condensed(arrivals: list[Arrival], *times: int) -> tuple[list[TrafficEvent], list[Sign]]:
     """Condense again and again, each time from the history before."""
     known = arrivals
     for at in times:
@@ -51,7 +64,7 @@ def test_windows_after_a_history_have_the_statistics_of_all_events(
         first, second, start = sorted(BEGIN + chance.randrange(20 * MINUTE, 80 * MINUTE) for _ in range(3))
         window = Window(start, start + chance.randrange(MINUTE, 30 * MINUTE))
         history = condensed(arrivals, first, second)
-        assert len(history) < sum(event.time < second for event in distinct(arrivals))
+        assert len(history[0]) + len(history[1]) < sum(event.time < second for event in distinct(arrivals))
         assert statistics(after(history, arrivals, second), window) == statistics(arrivals, window), seed
 
 
@@ -91,8 +104,10 @@ def test_events_of_ended_sessions_remain_as_signs_of_life_and_confirmations_only
         life.event(Type.SUBSCRIBE, BEGIN + 1, 1, 1, "/a", "/b"),
         life.event(Type.DISCONNECT, BEGIN + 2, 1, 1),
     ]
-    kept = [event._replace(client="", connection="") for event in ended[1:]]
-    assert condense(ended, BEGIN + 3 + ENDED_MS) == kept
-    assert condense(ended, BEGIN + 2 + ENDED_MS) == [kept[0], ended[2]]
+    named = Sign("websocket-1", life.boot, BEGIN + 1, ("/a", "/b"))
+    signs = [Sign("websocket-1", life.boot, BEGIN + 2), named]
+    assert condense(ended, BEGIN + 3 + ENDED_MS) == ([], signs)
+    assert condense(ended, BEGIN + 2 + ENDED_MS) == ([ended[2]], signs)
     open_ = life.event(Type.CONNECT, BEGIN + 3, 2, 2)
-    assert condense([*ended, open_], BEGIN + 3 + ENDED_MS) == [kept[0], open_], "a later sign of life"
+    later = [Sign("websocket-1", life.boot, BEGIN + 3), named]
+    assert condense([*ended, open_], BEGIN + 3 + ENDED_MS) == ([open_], later)

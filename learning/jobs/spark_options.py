@@ -173,6 +173,8 @@ def _defaults(options: SparkOptions, master: str, collector: list[str]) -> dict[
         "spark.sql.execution.replaceHashWithSortAgg": "true",
         # Rows of a few days and tables need no sort before they are written.
         "spark.sql.maxConcurrentOutputFileWriters": "8",
+        # A window has more queries than Spark's 100: the next one in a session would compile them all again.
+        "spark.sql.codegen.cache.maxEntries": "1000",
         # For each column of a query, PySpark would send the JVM its line in our code: half of all calls.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",

@@ -179,7 +179,8 @@ def _write_tables(
         indexed = held.withColumn("index", F.when(F.col("rank") >= 0, F.col("rank")))
     # There may be as many rows as clients: each task sorts a range and writes a file.
     sets, halvings = folder / "sets.parquet", count_halvings(subscriptions, most)
-    sampled = indexed.where(F.shiftright(F.crc32("client"), HASH_BITS - halvings) == 0) if halvings else indexed
+    pseudonym = F.lpad(F.lower(F.hex("client")), 16, "0")
+    sampled = indexed.where(F.shiftright(F.crc32(pseudonym), HASH_BITS - halvings) == 0) if halvings else indexed
     _sets(sampled).orderBy("endpoints").write.parquet(spark_path(sets))
     written = list(sets.glob("part-*"))
     if not written:
@@ -356,6 +357,8 @@ def subscription_intervals(recent: DataFrame, window: Window, ends: DataFrame, n
 
     events = (
         recent.where(F.col("connection").isNotNull())
+        # Pseudonyms as numbers: rows are sorted three times by them.
+        .withColumns({name: F.conv(name, 16, -10).cast("bigint") for name in ("client", "connection")})
         .select("connection", "at", "number", "id", "arrived", "type", "client", "boot", "sharers", "endpoints")
         .repartition("client")
         .withColumns(

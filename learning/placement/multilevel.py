@@ -18,8 +18,6 @@ from learning.placement.refine import pass_and_roll_back, perturb, refine
 
 FINENESS: Final = (60, 10)
 """Clusters of each level have at most a leaf's load divided by this, from fine to coarse."""
-COARSE_SEEDS: Final = 3
-"""Bisections tried on the coarsest level; the best is refined."""
 SHP_THRESHOLD: Final = 0.97
 """Plain SHP is not refined further if the fan-out with clusters is below this multiple of its own."""
 SMALL_VERTICES: Final = 200
@@ -127,9 +125,10 @@ def greedy_pack(backend: Backend, load: Floats, cold: Parts, search: Search) -> 
 
 
 def multilevel(backend: Backend, load: Floats, cold: Parts, search: Search) -> Parts:
-    """Run SHP-2 on clusters from several seeds, then refine the best on every level down to the endpoints."""
+    """Run SHP-2 on clusters, then refine on every level down to the endpoints."""
     levels = coarsen(backend, load, cold, search)
-    part = partition_coarsest(levels[-1], search)
+    top = levels[-1]
+    part = bisect(top.backend, top.load, top.within, search.leaves, seed=search.seed, epsilon=search.epsilon)
     for level in reversed(levels):
         part = perturb(level.backend, level.load, part, search.views)
         part = part if level is levels[0] else _project(level, part)
@@ -152,21 +151,6 @@ def coarsen(backend: Backend, load: Floats, cold: Parts, search: Search) -> list
         levels.append(_Level(Backend([sets], count), of_cluster, np.zeros(count, np.int32), label))
         edges = contract_graph(edges, label, count)
     return levels
-
-
-def partition_coarsest(level: _Level, search: Search) -> Parts:
-    """Bisect the coarsest level with several seeds, refine briefly, and return the best."""
-    seeds = range(search.seed, search.seed + COARSE_SEEDS)
-    candidates = [
-        refine(
-            level.backend,
-            level.load,
-            bisect(level.backend, level.load, level.within, search.leaves, seed=seed, epsilon=search.epsilon),
-            search.views,
-        )
-        for seed in seeds
-    ]
-    return min(candidates, key=lambda part: _rank(level.backend, level.load, part, search))
 
 
 def _project(level: _Level, part: Parts) -> Parts:

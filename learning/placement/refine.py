@@ -15,8 +15,10 @@ TRIED_SHARE: Final = 0.1
 """Share of the vertices tried per round, the most promising first: gains change as others move."""
 CONVERGED_SHARE: Final = 1e-3
 """The search has converged if a round moves less than this share of the vertices."""
-PERTURBATIONS: Final = (1.1, 1.05, 1.02)
-"""Load limits of the local searches after the first one, as multiples of the real ones."""
+PERTURBATIONS: Final = ((2.0, 1.4, 1.15, 1.05), (1.3, 1.1, 1.03))
+"""Load limits of the local searches after the first one, as multiples of the real ones, which follow each row."""
+PERTURBATIONS_WITHIN_BUDGET: Final = ((1.1,), (1.05,), (1.02,))
+"""The same where movement has a limit: moves beyond the real limits of load would use it up."""
 PASSES: Final = 8
 """Passes of :func:`pass_and_roll_back` at most."""
 PATIENCE: Final = 40
@@ -82,17 +84,16 @@ def perturb(
 ) -> Parts:
     """Return the best of several local searches, each started from the previous result with looser load limits.
 
-    A search gets stuck between full servers. Looser limits (:data:`PERTURBATIONS`) let it continue; the excess load
-    then moves off again at the least loss.
+    A search gets stuck between full servers. Looser limits (:data:`PERTURBATIONS`) let it continue; as they tighten,
+    the excess load moves off again at the least loss.
     """
     best = part = refine(backend, load, part, views, movement=movement)
     least = (overload(load, best, views), planned_fan_out(backend, best, views))
-    for factor in PERTURBATIONS:
-        part = refine(
-            backend, load, part, [replace(view, max_load=view.max_load * factor) for view in views], movement=movement
-        )
-        for sharpness in (1, 2):
-            part = refine(backend, load, part, views, sharpness=sharpness, movement=movement)
+    for factors in PERTURBATIONS_WITHIN_BUDGET if movement else PERTURBATIONS:
+        for factor in factors:
+            loose = [replace(view, max_load=view.max_load * factor) for view in views]
+            part = refine(backend, load, part, loose, movement=movement)
+        part = refine(backend, load, part, views, sharpness=2, movement=movement)
         rank = (overload(load, part, views), planned_fan_out(backend, part, views))
         if rank < least:
             best, least = part, rank

@@ -161,16 +161,13 @@ def _write_tables(
     confirmed = _confirmed_names(recent, reports, is_sign)
     names = confirmed["endpoint"].combine_chunks()
     ranked = pa.table({"endpoint": names, "rank": np.arange(len(names), dtype=np.int32)})
-    intervals = subscription_intervals(
-        recent,
-        window,
-        _broadcast(events, _ends(lives, window), inputs / "lives.parquet"),
-        _broadcast(events, ranked, inputs / "names.parquet"),
-    )
+    ranks = _broadcast(events, ranked, inputs / "names.parquet")
+    ends = _broadcast(events, _ends(lives, window), inputs / "lives.parquet")
+    intervals = subscription_intervals(recent, window, ends, ranks)
     held = persist(_unite(intervals, window))
     counted = _count(reports)
     sums = _sum_clients(held)
-    used, subscriptions = _write_endpoints(names, sums, _total(reports, counted, window), window, folder)
+    used, subscriptions = _write_endpoints(names, sums, _total(reports, ranks, counted, window), window, folder)
     _write_waste(counted, folder)
     if len(used) < len(names):
         index = pa.table({"rank": used, "index": np.arange(len(used), dtype=np.int32)})
@@ -296,21 +293,20 @@ def _count(reports: DataFrame) -> _Counted:
     return found
 
 
-def _total(reports: DataFrame, counted: _Counted, window: Window) -> pa.Table:
-    """Return the sums of each endpoint: endpoint, updates, taken, delivered, busy.
+def _total(reports: DataFrame, ranks: DataFrame, counted: _Counted, window: Window) -> pa.Table:
+    """Return the sums of each endpoint: rank, updates, taken, delivered, busy.
 
     Updates are those of the edge that received most in each minute.
     """
     frames = counted.frames
     busy_minutes = sorted(frames, key=lambda minute: (-frames[minute], minute))[: window.busy_minutes]
     is_busy = F.col("minute").isin(busy_minutes) if busy_minutes else F.lit(False)
-    rows = reports.select("edge", F.floor(F.col("middle") / MINUTE_MS).alias("minute"), F.inline("updates"))
-    by_edge = rows.repartition("endpoint").groupBy("endpoint", "minute", "edge").agg(_sum("taken"), _sum("delivered"))
-    by_minute = by_edge.groupBy("endpoint", "minute").agg(
-        F.max("taken").alias("updates"), _sum("taken"), _sum("delivered")
-    )
+    named = reports.select("edge", F.floor(F.col("middle") / MINUTE_MS).alias("minute"), F.inline("updates"))
+    rows = named.join(ranks, "endpoint").drop("endpoint").repartition("rank")
+    by_edge = rows.groupBy("rank", "minute", "edge").agg(_sum("taken"), _sum("delivered"))
+    by_minute = by_edge.groupBy("rank", "minute").agg(F.max("taken").alias("updates"), _sum("taken"), _sum("delivered"))
     busy = F.sum(F.when(is_busy, F.col("updates")).otherwise(0)).alias("busy")
-    return by_minute.groupBy("endpoint").agg(*map(_sum, ("updates", "taken", "delivered")), busy).toArrow()
+    return by_minute.groupBy("rank").agg(*map(_sum, ("updates", "taken", "delivered")), busy).toArrow()
 
 
 def _sum(name: str) -> Any:  # noqa: ANN401  # a column
@@ -463,7 +459,7 @@ def _write_endpoints(
     by_rank = sums.filter(pc.greater_equal(sums["rank"], 0))
     held_ms = np.zeros(len(names), np.int64)
     held_ms[by_rank["rank"].to_numpy()] = by_rank["ms"].to_numpy()
-    rank = pc.index_in(totals["endpoint"], value_set=names).to_numpy()
+    rank = totals["rank"].to_numpy()
     found = {name: np.zeros(len(names), np.int64) for name in ("updates", "taken", "delivered", "busy")}
     for name, values in found.items():
         values[rank] = totals[name].to_numpy()

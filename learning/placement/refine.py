@@ -15,7 +15,7 @@ TRIED_SHARE: Final = 0.1
 """Share of the vertices tried per round, the most promising first: gains change as others move."""
 CONVERGED_SHARE: Final = 1e-3
 """The search has converged if a round moves less than this share of the vertices."""
-PERTURBATIONS: Final = ((2.0, 1.4, 1.15, 1.05), (1.3, 1.1, 1.03))
+PERTURBATIONS: Final = ((1.5, 1.2, 1.05), (1.2, 1.05), (1.1, 1.02))
 """Load limits of the local searches after the first one, as multiples of the real ones, which follow each row."""
 PERTURBATIONS_WITHIN_BUDGET: Final = ((1.1,), (1.05,), (1.02,))
 """The same where movement has a limit: moves beyond the real limits of load would use it up."""

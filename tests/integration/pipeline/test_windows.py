@@ -84,9 +84,19 @@ def twin(minutes: int) -> list[TrafficEvent]:
     return [*(two.counts(end - MINUTE, end, e1=(7, 0)) for end in ends), *said]
 
 
+def spread(event: TrafficEvent) -> TrafficEvent:
+    """Return an event with pseudonyms of all 64 bits, as recorded ones are."""
+    client, connection = (
+        f"{int(each, 16) * 0x9E3779B97F4A7C15 % (1 << 64):016x}" if each else ""
+        for each in (event.client, event.connection)
+    )
+    return event._replace(client=client, connection=connection)
+
+
 @pytest.fixture(scope="module")
 def arrivals() -> list[Arrival]:
-    return [*generated(1), *(Arrival(event, event.time) for event in (*accesses(20), *twin(60)))]
+    made = [*generated(1), *(Arrival(event, event.time) for event in (*accesses(20), *twin(60)))]
+    return [arrival._replace(event=spread(arrival.event)) for arrival in made]
 
 
 @pytest.fixture(scope="module")

@@ -175,7 +175,6 @@ def save(
     Raises:
         SparkFailed: an executor wrote to its own folder.
     """
-    old = [each for each in histories(warehouse) if int(each.name) <= at]
     root = warehouse.history
     folder = root / str(at)
     _remove_leftovers(root)
@@ -201,7 +200,7 @@ def save(
     content = {"format": FORMAT, "rows": _count_rows(files, at), "files": _digests(new / _ROWS)}
     (new / _META).write_text(json.dumps(content) + "\n", encoding="utf-8")
     new.rename(folder)
-    for each in old:
+    for each in histories(warehouse):
         # The next windows of this length begin later.
         if int(each.name) < window.start - window.ms:
             shutil.rmtree(each, ignore_errors=True)

@@ -167,8 +167,9 @@ def _without_parts(
         with suppress(Infeasible):
             for name, placement, partitions in list(_candidates(searched, current, uneven=uneven)):
                 judged = evaluate(others, placement, partitions, current=current, name=name)
-                in_window = evaluate(used, placement, partitions, current=None, name=name).cost
-                saved = 0.0 if before is None else before.cost - in_window
+                saved = 0.0
+                if before is not None:
+                    saved = before.cost - evaluate(used, placement, partitions, current=None, name=name).cost
                 found.setdefault(name, []).append(HeldOutPart(others, now, judged, saved))
     return found
 

@@ -1,7 +1,7 @@
 """Windows after a condensed history: what they read, and what invalidates it (docs/traffic.md section 3.5)."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,6 +86,9 @@ class Recorded:
             list(map(tuple, expected.endpoints)),
         )
 
+    def distinct(self) -> Collection[TrafficEvent]:
+        return {arrival.event.id: arrival.event for arrival in self.arrivals}.values()
+
     def found(self, files: list[CommittedFile], window: Window) -> Path | None:
         return find(files, self.warehouse, window, self.warnings.append)
 
@@ -96,7 +99,7 @@ class Recorded:
         """Write the history after a window, if one is due, from all events."""
         if (at := due(self.warehouse, window)) is None:
             return None
-        _, signs = reference.condense({arrival.event.id: arrival.event for arrival in self.arrivals}.values(), at)
+        _, signs = reference.condense(self.distinct(), at)
         events = tables.events(self._spark, self.warehouse, files)
         return save(self.warehouse, files, events, window, at=at, signs=signs)
 
@@ -133,9 +136,7 @@ def test_a_window_after_a_history_reads_what_came_since_until_the_history_is_not
     assert recorded.has_statistics_of_all(SECOND)
     second = recorded.warehouse.root / "_history" / str(SECOND.end - LATENESS_MS)
     assert histories(recorded.warehouse) == [first, second]
-    _, expected = reference.condense(
-        {each.event.id: each.event for each in recorded.arrivals}.values(), int(second.name)
-    )
+    _, expected = reference.condense(recorded.distinct(), int(second.name))
     assert signs(second) == expected
     assert recorded.save(events_now, FIRST) is None, "there is a later one"
     assert not recorded.warnings

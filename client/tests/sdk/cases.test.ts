@@ -14,7 +14,8 @@ import { Routes } from "../../src/sdk/routes.ts";
 import { createDiem } from "../../src/sdk/diem.ts";
 import { SubscriptionSet } from "../../src/sdk/subscriptions.ts";
 import { Refusals, lifetime, refreshDelay } from "../../src/sdk/tokens.ts";
-import { CONFIG, LoadedWorld, World, body, jwt } from "./world.ts";
+import { LoadedWorld } from "./loaded.ts";
+import { CONFIG, World, body, jwt } from "./world.ts";
 
 const FOLDER = new URL("../../../tests/cases/", import.meta.url);
 const load = <T>(name: string): T => JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), "utf8")) as T;

@@ -3,8 +3,9 @@
  * when it is told to, and keeps a list of what a client must not do. What the SDK is told arrives at once.
  */
 
+import { LoadedWorld } from "./loaded.ts";
 import type { FakeSocket } from "./world.ts";
-import { LoadedWorld, body, etag } from "./world.ts";
+import { body, etag } from "./world.ts";
 
 export const SERVERS = ["a", "b", "c"] as const;
 export type Name = (typeof SERVERS)[number];

@@ -28,7 +28,12 @@ beforeEach(async () => {
   await import("../../public/login.js");
 });
 
-afterEach(() => vi.unstubAllGlobals());
+afterEach(async () => {
+  // Else it goes on in the tests after this one, which have another page.
+  document.getElementById("logout")?.click();
+  await eventually(() => expect(text("state")).toBe("logged out"));
+  vi.unstubAllGlobals();
+});
 
 const text = (id: string): string | null | undefined => document.getElementById(id)?.textContent;
 const input = (id: string): HTMLInputElement => document.getElementById(id) as HTMLInputElement;

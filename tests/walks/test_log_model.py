@@ -15,9 +15,8 @@ end, and within a second, before the store has kept the publisher's offsets, the
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import pytest
 
@@ -53,6 +52,16 @@ class Endpoint(NamedTuple):
 
 NONE: Final = Endpoint()
 CREATED: Final = Endpoint(1)
+
+
+_T = TypeVar("_T", OffsetTracker, PartitionState)
+
+
+def _copy_of(slotted: _T) -> _T:
+    other = object.__new__(type(slotted))
+    for name in slotted.__slots__:
+        setattr(other, name, getattr(slotted, name))
+    return other
 
 
 @dataclass
@@ -100,8 +109,11 @@ class World:
 
     def copy(self, **changes: object) -> "World":
         """Return a copy whose parts may be changed."""
-        other = replace(self, **changes)  # type: ignore[arg-type]
-        other.tracker, other.reader = copy(other.tracker), copy(other.reader)
+        # By hand: `copy` and `replace` take half of an exploration's time.
+        other = object.__new__(World)
+        vars(other).update(vars(self) | changes)
+        other.tracker = _copy_of(other.tracker)
+        other.reader = None if other.reader is None else _copy_of(other.reader)
         return other
 
     @property

@@ -18,14 +18,14 @@ def walk_settings(*, examples: int, steps: int = 50) -> settings:
     """Return the settings of one walk.
 
     Args:
-        examples: twice the number in ``make test``, where they are the same each time, and take a second or so.
+        examples: four times the number in ``make test``, where they are the same each time, and take a second or so.
         steps: bound on the steps of one example, where the walk is a state machine.
     """
     factor = int(os.environ.get(_FACTOR, "0"))
     phases = (Phase.explicit, Phase.generate, *([Phase.shrink] if factor or os.environ.get(_SHRINK) else ()))
     return settings(
         phases=phases,
-        max_examples=examples * factor or examples // 2,
+        max_examples=examples * factor or examples // 4,
         stateful_step_count=steps,
         derandomize=not factor,
         database=None,

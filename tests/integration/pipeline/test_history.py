@@ -20,6 +20,7 @@ from learning.statistics.model import window_json
 from learning.statistics.reference import Arrival, Sign
 from learning.statistics.window import Window
 from tests.integration.pipeline.test_windows import table
+from tests.support.required import in_cluster
 from tests.support.traffic import BEGIN, MINUTE, Life, generated, write
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def test_a_history_of_a_clock_that_was_ahead_does_not_prevent_later_ones(spark: 
     assert recorded.save(events, FIRST) is not None
 
 
+@in_cluster("it takes 15 s of CPU time")
 def test_a_window_after_a_history_reads_what_came_since_until_the_history_is_not_valid(
     spark: "SparkSession", tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from learning.jobs.sources import FileSource
 from learning.jobs.usage_report import report
 from learning.jobs.warehouse import Warehouse, read_report
 from learning.statistics.reference import usage
+from tests.support.required import in_cluster
 from tests.support.traffic import BEGIN, generated, write
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def accesses(seed: int, number: int) -> list[TrafficEvent]:
     return events
 
 
+@in_cluster("it takes 10 s of CPU time")
 def test_the_report_equals_the_reference_despite_repeated_events(spark: "SparkSession", tmp_path: Path) -> None:
     warehouse, source = Warehouse(tmp_path / "warehouse"), FileSource(tmp_path / "in", files_per_batch=1)
     events = [*accesses(1, 400), *(event for event, _ in generated(2, clients=5))]

@@ -37,10 +37,12 @@ def fan_out(block: Block, part: Parts, k: int) -> Ints:
 def weight_by_part(block: Block, part: Parts, k: int) -> Ints:
     """Return the weight of the sets that need each part, and last that of the sets that need none: int64[k + 1]."""
     result = np.zeros(k + 1, np.int64)
-    for piece in _rows(block, k + 1):
-        needed = _counts(piece, part, k)[0] > 0
-        needed[:, k] = ~needed[:, :k].any(1)
-        result += piece.weights @ needed
+    anywhere = np.ones(block.sizes.size, np.bool_)
+    for first, bits in _part_bits(block, part, k):
+        anywhere &= bits == 0
+        for each in range(first, min(first + 64, k)):
+            result[each] = block.weights @ (bits >> np.uint64(each - first) & np.uint64(1)).astype(np.int64)
+    result[k] = block.weights[anywhere].sum()
     return result
 
 
@@ -60,14 +62,20 @@ def fan_out_change(block: Block, before: Parts, part: Parts, k: int, client_weig
 def _parts_met(block: Block, part: Parts, k: int) -> Ints:
     """Return the number of parts that each set is on: int64[sets]."""
     met = np.zeros(block.sizes.size, np.int64)
-    if not block.sizes.size:
-        return met
-    starts = set_starts(block.sizes)
-    for word in range(0, k, 64):
-        inside = (part >= word) & (part < word + 64)
-        bit = np.where(inside, np.left_shift(np.uint64(1), np.where(inside, part - word, 0).astype(np.uint64)), 0)
-        met += np.bitwise_count(np.bitwise_or.reduceat(bit.astype(np.uint64)[block.pins], starts))
+    for _, bits in _part_bits(block, part, k):
+        met += np.bitwise_count(bits)
     return met
+
+
+def _part_bits(block: Block, part: Parts, k: int) -> Iterator[tuple[int, npt.NDArray[np.uint64]]]:
+    """Yield the parts that each set is on, as bits of uint64[sets], 64 parts at a time, with the first of these."""
+    if not block.sizes.size:
+        return
+    starts = set_starts(block.sizes)
+    for first in range(0, k, 64):
+        inside = (part >= first) & (part < first + 64)
+        bit = np.where(inside, np.left_shift(np.uint64(1), np.where(inside, part - first, 0).astype(np.uint64)), 0)
+        yield first, np.bitwise_or.reduceat(bit.astype(np.uint64)[block.pins], starts)
 
 
 def removal_savings(block: Block, part: Parts, k: int) -> Ints:

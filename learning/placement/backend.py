@@ -57,12 +57,14 @@ class Backend:
 
         When few sets changed since the last call, only these are evaluated.
         """
-        before, total = self._last.get((k, sharpness), (None, None))
-        changed = None if before is None else self._sets_with(np.flatnonzero(before != part))
-        if changed is not None and total is not None:
-            total = total + fanout.affinity(changed, part, k, sharpness, before)
-        else:
+        last = self._last.get((k, sharpness))
+        changed = None if last is None else self._sets_with(np.flatnonzero(last[0] != part))
+        if last is None or changed is None:
             total = self._sum(lambda block: fanout.affinity(block, part, k, sharpness), np.zeros((part.size, k)))
+        else:
+            endpoints, change = fanout.affinity_change(changed, last[0], part, k, sharpness)
+            total = last[1].copy()
+            total[endpoints] += change
         self._last[k, sharpness] = part.copy(), total
         return total
 

@@ -90,21 +90,38 @@ def removal_savings(block: Block, part: Parts, k: int) -> Ints:
     return result.astype(np.int64)
 
 
-def affinity(block: Block, part: Parts, k: int, sharpness: int, before: Parts | None = None) -> Floats:
+def affinity(block: Block, part: Parts, k: int, sharpness: int) -> Floats:
     """Return the sum over the sets of e of weight * q**(pins in part i): float64[E, k]; q = 2**-sharpness.
 
-    Every move's gain in k-way p-fan-out follows from it (SHP, VLDB'17, equation 2, with p = 1 - q). With ``before``:
-    the difference to the sum for that placement. Endpoints without a part also have a row.
+    Every move's gain in k-way p-fan-out follows from it (SHP, VLDB'17, equation 2, with p = 1 - q). Endpoints without a
+    part also have a row.
     """
     result = np.zeros((part.size, k))
-    for piece in _rows(block, k + 1):
-        spread = _spread(piece, part, k, sharpness)
-        if before is not None:
-            spread -= _spread(piece, before, k, sharpness)
-        ends = np.append(0, np.cumsum(piece.sizes))
-        # The sets as columns: E x sets.
-        incidence = sparse.csc_array((np.ones(piece.pins.size), piece.pins, ends), shape=(part.size, piece.sizes.size))
-        result += incidence @ spread
+    # Each product is as large as the result: pieces are, too.
+    for piece in _rows(block, k + 1, least=part.size):
+        result += _sum_by_endpoint(piece, part.size, _spread(piece, part, k, sharpness))
+    return result
+
+
+def affinity_change(block: Block, before: Parts, part: Parts, k: int, sharpness: int) -> tuple[Ints, Floats]:
+    """Return the R endpoints of the sets, and the growth of their :func:`affinity` from ``before``: float64[R, k]."""
+    is_here = np.zeros(part.size, np.bool_)
+    is_here[block.pins] = True
+    endpoints = np.flatnonzero(is_here)
+    row = np.empty(part.size, np.int32)
+    row[endpoints] = np.arange(endpoints.size)
+    change = np.zeros((endpoints.size, k))
+    for piece in _rows(block, k + 1, least=endpoints.size):
+        spread = _spread(piece, part, k, sharpness) - _spread(piece, before, k, sharpness)
+        change += _sum_by_endpoint(piece._replace(pins=row[piece.pins]), endpoints.size, spread)
+    return endpoints, change
+
+
+def _sum_by_endpoint(block: Block, endpoints: int, of_sets: Floats) -> Floats:
+    ends = np.append(0, np.cumsum(block.sizes))
+    # The sets as columns: E x sets.
+    incidence = sparse.csc_array((np.ones(block.pins.size), block.pins, ends), shape=(endpoints, block.sizes.size))
+    result: Floats = incidence @ of_sets
     return result
 
 
@@ -221,10 +238,10 @@ def _power(count: Parts) -> Floats:
     return np.take(_POWERS, count, mode="clip")
 
 
-def _rows(block: Block, cells: int) -> Iterator[Block]:
-    """Yield a block in pieces small enough that a row of ``cells`` numbers per set fits the cache."""
+def _rows(block: Block, cells: int, least: int = 1) -> Iterator[Block]:
+    """Yield a block in pieces small enough that a row of ``cells`` numbers per set fits the cache, or of ``least``."""
     ends = np.cumsum(block.sizes)
-    step = max(1, _CELLS // cells)
+    step = max(least, _CELLS // cells)
     for first in range(0, block.sizes.size, step):
         last = min(first + step, block.sizes.size)
         start = int(ends[first - 1]) if first else 0

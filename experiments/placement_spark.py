@@ -1,6 +1,6 @@
 """The Spark part of ``make bench-placement``: from unordered subscriptions to a plan, in its own process.
 
-Parquet files of (client, endpoint, weight) are made first, shuffled. Then a process has another one make the sets in
+Parquet files of what clients have held are made first, shuffled. Then a process has another one make the sets in
 Spark, and plans from them. Its time is taken from its start to its end, and its memory is the sum over it, the other
 one and the JVM (resident; what two of them share counts twice).
 """
@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from deploy.kafka import java
 from learning.costs import Costs
 from learning.jobs.spark_options import SparkOptions, SparkSettings, spark_path
-from learning.jobs.spark_session import open_spark
-from learning.placement.blocks import sum_by_cell
+from learning.jobs.spark_session import adapt_to_size, open_spark
+from learning.placement.blocks import Ints, sum_by_cell
 from learning.placement.instance import Instance, read_sets
 from learning.placement.options import PlanOptions
 from learning.placement.planner import plan
@@ -100,6 +100,8 @@ class _Spent(threading.Thread):
 
 
 def _write(made: Population, folder: Path) -> None:
+    from learning.jobs.statistics import CONNECTED  # noqa: PLC0415  # needs Spark
+
     pins = folder / "pins"
     pins.mkdir()
     # Numbers in the order of the names, as statistics have them, and the names of `Population.instance`.
@@ -109,32 +111,36 @@ def _write(made: Population, folder: Path) -> None:
     place[by_name] = np.arange(made.endpoints)
     order = np.random.default_rng(0).permutation(made.client.size)
     for number, rows in enumerate(np.array_split(order, _FILES)):
-        columns = {
-            "client": made.client[rows],
-            "endpoint": place[made.endpoint[rows]].astype(np.int32),
-            "weight": np.full(rows.size, HOUR, np.int64),
-        }
-        pq.write_table(pa.table(columns), pins / f"{number}.parquet")
+        held = pa.array(place[made.endpoint[rows]].astype(np.int32))
+        subscriptions = _rows_of(made.client[rows], held, held)
+        # Every client is connected for the whole hour.
+        clients = np.arange(number, made.clients, _FILES)
+        rank = pa.array(np.full(clients.size, CONNECTED, np.int32))
+        connected = _rows_of(clients, rank, pa.nulls(clients.size, pa.int32()))
+        rows_of_file = pa.concat_tables([subscriptions, connected])
+        pq.write_table(rows_of_file, pins / f"{number}.parquet", row_group_size=rows_of_file.num_rows)
     rates = {"endpoint": [names[each] for each in by_name.tolist()], "rate": made.rate[by_name]}
     pq.write_table(pa.table(rates), folder / "rates.parquet")
 
 
+def _rows_of(client: Ints, rank: pa.Array, index: pa.Array) -> pa.Table:
+    ms, sharers = np.full(client.size, 1000 * HOUR, np.int64), np.ones(client.size, np.int32)
+    return pa.table({"client": client, "rank": rank, "index": index, "ms": ms, "sharers": sharers})
+
+
 def _make_sets(folder: Path) -> None:
     """Make the table of sets, as the statistics of a window do."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415  # needs Spark
+    from learning.jobs.statistics import subscription_sets  # noqa: PLC0415  # needs Spark
 
     options = SparkOptions(
         folder / "scratch", SparkSettings(f"local[{CORES}]", (("spark.driver.memory", MEMORY),)), java=java.find()
     )
+    pins = folder / "pins"
     with open_spark(options) as spark:
-        of_client = (
-            spark.read.parquet(spark_path(folder / "pins"))
-            .groupBy("client")
-            .agg(F.sort_array(F.collect_set("endpoint")).alias("endpoints"), F.max("weight").alias("weight"))
-        )
-        clients = of_client.groupBy("endpoints")
-        sets = clients.agg(F.sum("weight").alias("weight"), F.count("*").alias("clients"))
-        sets.write.parquet(spark_path(folder / "sets.parquet"))
+        groups = (pq.read_metadata(file).row_group(0) for file in pins.iterdir())
+        adapt_to_size(spark, sum(group.total_byte_size for group in groups))
+        sets = subscription_sets(spark.read.parquet(spark_path(pins)))
+        sets.orderBy("endpoints").write.parquet(spark_path(folder / "sets.parquet"))
 
 
 def _plan(folder: Path, leaves: int) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _write_tables(
     sets, halvings = folder / "sets.parquet", count_halvings(subscriptions, most)
     pseudonym = F.lpad(F.lower(F.hex("client")), 16, "0")
     sampled = indexed.where(F.shiftright(F.crc32(pseudonym), HASH_BITS - halvings) == 0) if halvings else indexed
-    _sets(sampled).orderBy("endpoints").write.parquet(spark_path(sets))
+    subscription_sets(sampled).orderBy("endpoints").write.parquet(spark_path(sets))
     written = list(sets.glob("part-*"))
     if not written:
         raise SparkFailed(f"the table sets is not in {folder}: do all workers have the warehouse at this path?")
@@ -479,10 +479,14 @@ def _write_endpoints(
     return pa.array(np.flatnonzero(used).astype(np.int32)), int(by_rank["rows"].to_numpy().sum())
 
 
-def _sets(indexed: DataFrame) -> DataFrame:
-    """Return the table ``sets``: endpoints (indices), weight, clients."""
+def subscription_sets(held: DataFrame) -> DataFrame:
+    """Return the table ``sets``: endpoints (indices), weight, clients.
+
+    Args:
+        held: rows of client, rank, index, ms and sharers, as by :func:`subscription_intervals`, united.
+    """
     is_held = (F.col("rank") >= 0) & (F.col("ms") >= MIN_HELD_MS)
-    of_client = indexed.groupBy("client").agg(
+    of_client = held.groupBy("client").agg(
         F.sort_array(F.collect_list(F.when(is_held, F.col("index")))).alias("endpoints"),
         F.sum(F.when(F.col("rank") == CONNECTED, F.col("ms"))).alias("ms"),
         F.max("sharers").alias("sharers"),

@@ -224,18 +224,21 @@ def hours_of(base: Population, clients: int, stay_s: float | None, seed: int, co
 def change(earlier: Sequence[Instance], after: Population, hours: Sequence[Instance], current: Parts) -> dict[str, Any]:
     """Return what is decided in ``hours`` after a change, and others' fan-out then over that of a plan from these."""
     placed, found = decide(earlier, hours, current)
-    others = next(windows(after, Timeline(clients=OTHERS, seed=OTHERS), 1))
-    backend = Backend(others.blocks(), len(others.endpoints))
-    best, reached, before = (
-        fan_out(backend, server_of_endpoint(each, PARTITIONS, SERVERS), SERVERS).mean
-        for each in (first_plan(hours), placed, current)
-    )
+    best, reached, before = fan_outs(after, first_plan(hours), placed, current)
     return {
         **found,
         "first plan": min(found["hours"], default=len(hours) + 1),
         "others, over the best plan's": round(reached / best, 4),
         "before": round(before / best, 4),
     }
+
+
+def fan_outs(of: Population, *placements: Parts) -> Iterator[float]:
+    """Yield the mean fan-out of others of a population with each placement."""
+    others = next(windows(of, Timeline(clients=OTHERS, seed=OTHERS), 1))
+    backend = Backend(others.blocks(), len(others.endpoints))
+    for each in placements:
+        yield fan_out(backend, server_of_endpoint(each, PARTITIONS, SERVERS), SERVERS).mean
 
 
 def of_timeline(of: str, clients: int, stay_s: float | None, seed: int) -> dict[str, dict[str, Any]]:
@@ -246,10 +249,11 @@ def of_timeline(of: str, clients: int, stay_s: float | None, seed: int) -> dict[
     hours = hours_of(a, clients, stay_s, 3 + 10 * seed, MAX_WINDOWS + HOURS)
     first = first_plan(hours[:MAX_WINDOWS])
     current, stationary = decide(hours[:MAX_WINDOWS], hours[MAX_WINDOWS:], first)
-    found = {f"stationary, {of}": stationary}
-    for what, after in {"other clients": drift, "exchanged": swapped}.items():
-        then = hours_of(after, clients, stay_s, 7 + 10 * seed, sized(HOURS, 12, 2))
-        found[f"{what}, {of}"] = change(hours, after, then, current)
+    before, after = fan_outs(a, first, current)
+    found = {f"stationary, {of}": {**stationary, "others, over the first plan's": round(after / before, 4)}}
+    for what, changed in {"other clients": drift, "exchanged": swapped}.items():
+        then = hours_of(changed, clients, stay_s, 7 + 10 * seed, sized(HOURS, 12, 2))
+        found[f"{what}, {of}"] = change(hours, changed, then, current)
     return found
 
 

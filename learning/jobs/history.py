@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -221,7 +222,7 @@ def _count_rows(files: list[CommittedFile], at: int) -> int:
         if group.last < at:
             count += group.rows
         elif group.first < at:
-            count += sum(time < at for time in group.read("time").to_pylist())
+            count += pc.sum(pc.less(group.read("time"), at)).as_py()
     return count
 
 

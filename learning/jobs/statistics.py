@@ -374,6 +374,8 @@ def subscription_intervals(recent: DataFrame, window: Window, ends: DataFrame, n
                 "late": count(~F.col("repeated") & late),
             }
         )
+        # Sessions that ended before the window are as many as a third of those after a history.
+        .where(F.col("disconnected").isNull() | (F.col("events") + F.col("repeats") > 0))
         .join(ends, "boot", "inner")
     )
     session = F.when(F.col("previous").isNull(), F.array(F.lit(None).cast("string")))

@@ -20,8 +20,8 @@ pytestmark = [
     pytest.mark.takes(6),
 ]
 
-LIVE_MS = 25_000
-"""A page is live within this time: 10 s for a WebSocket without a frame, 10 s for a stream without a heartbeat."""
+LIVE_MS = 15_000
+"""A page is live within this time."""
 WATCH = """async () => {
   const { createDiem } = await import("/diem.js");
   window.began = performance.now();

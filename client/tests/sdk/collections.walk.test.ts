@@ -160,9 +160,7 @@ async function walk(mode: "x" | "z-client", spoil: (store: Store) => void, deep:
   group.repeats = repeats;
   for (const name of MEMBERS.slice(0, 2)) store.write(name, true, true, false);
   const page = new Page(store, deep);
-  await vi.dynamicImportSettled();
   await group.world.advance();
-  await vi.dynamicImportSettled();
   const check = (): void => {
     const all = Object.entries(store.members).filter(([name]) => deep || !name.startsWith(NESTED));
     expect([...page.faults, ...group.world.reported]).toEqual([]);

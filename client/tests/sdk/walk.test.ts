@@ -203,7 +203,6 @@ async function walk(
   page.updates.connect();
   group.start();
   await group.world.advance();
-  await vi.dynamicImportSettled();
   for (const next of steps) {
     await take(group, page, next);
     await group.world.advance();

@@ -110,8 +110,12 @@ def populations() -> dict[str, Population]:
 @cache
 def others_of(name: str, stay_s: float | None) -> Backend:
     """Return the sets of others of a population."""
-    timeline = Timeline(clients=OTHERS, session_s=stay_s, seed=OTHERS)
-    others = next(windows(populations()[name], timeline, 1))
+    return backend_of_others(populations()[name], stay_s)
+
+
+def backend_of_others(of: Population, stay_s: float | None = None) -> Backend:
+    """Return the sets of :data:`OTHERS` clients of a population."""
+    others = next(windows(of, Timeline(clients=OTHERS, session_s=stay_s, seed=OTHERS), 1))
     return Backend(others.blocks(), len(others.endpoints))
 
 
@@ -235,8 +239,7 @@ def change(earlier: Sequence[Instance], after: Population, hours: Sequence[Insta
 
 def fan_outs(of: Population, *placements: Parts) -> Iterator[float]:
     """Yield the mean fan-out of others of a population with each placement."""
-    others = next(windows(of, Timeline(clients=OTHERS, seed=OTHERS), 1))
-    backend = Backend(others.blocks(), len(others.endpoints))
+    backend = backend_of_others(of)
     for each in placements:
         yield fan_out(backend, server_of_endpoint(each, PARTITIONS, SERVERS), SERVERS).mean
 

@@ -374,7 +374,7 @@ def subscription_intervals(recent: DataFrame, window: Window, ends: DataFrame, n
                 "late": count(~F.col("repeated") & late),
             }
         )
-        # Sessions that ended before the window are as many as a third of those after a history.
+        # Sessions that ended before the window, a fifth of those after a history, have no interval in it.
         .where(F.col("disconnected").isNull() | (F.col("events") + F.col("repeats") > 0))
         .join(ends, "boot", "inner")
     )
@@ -485,7 +485,8 @@ def subscription_sets(held: DataFrame) -> DataFrame:
     """Return the table ``sets``: endpoints (indices), weight, clients.
 
     Args:
-        held: rows of client, rank, index, ms and sharers, as by :func:`subscription_intervals`, united.
+        held: client, rank, index (null for sessions), ms and sharers, one row for each rank of a client, or several for
+            sessions.
     """
     is_held = (F.col("rank") >= 0) & (F.col("ms") >= MIN_HELD_MS)
     of_client = held.groupBy("client").agg(
